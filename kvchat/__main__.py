@@ -1,0 +1,7 @@
+"""`python -m kvchat` is `kvchat`."""
+
+import sys
+
+from kvchat.cli import main
+
+sys.exit(main())

@@ -1,0 +1,181 @@
+"""The words of the command line. Owns the parsers and their help; must not load settings or run anything.
+
+Values of settings stay texts here: config reads and checks them, whatever source they come from. A flag that is not
+given leaves no attribute, so that it may stand before or after the name of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import kvchat
+from kvchat.config_options import BY_KEY, OPTIONS, nearest
+from kvchat.errors import UsageError
+
+ENGINE_KEYS = ("model", "ctx_size", "cache_type_k", "cache_type_v", "flash_attn", "n_gpu_layers", "threads")
+CHAT_KEYS = tuple(key for key in BY_KEY if key not in ENGINE_KEYS)
+_OPENING = ("chat", "continue_last")
+_BARE_NUMBER = re.compile(r"[0-9]{3,8}")  # what a context size looks like
+
+# Which attributes mean something to which command; "" is the app.
+MEANING: dict[str, frozenset[str]] = {
+    "": frozenset((*ENGINE_KEYS, *CHAT_KEYS, *_OPENING)),
+    "ask": frozenset((*ENGINE_KEYS, *CHAT_KEYS, *_OPENING, "resume", "json", "question")),
+    "chats": frozenset(("action", "name", "json")),
+    "models": frozenset(("action", "name", "json")),
+    "kv": frozenset(("action", "name", "json")),
+    "paths": frozenset(("json",)),
+    "doctor": frozenset((*ENGINE_KEYS, "json")),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with errors as UsageError and the nearest word for a wrong choice."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, f"{self.prog} --help")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        guess = nearest(str(value), action.choices)
+        name = value if len(value) <= 60 else value[:57] + "..."
+        if guess:
+            hint = f"did you mean {guess}?"
+        elif action.dest == "command" and " " in value.strip():
+            hint = f'to ask the model: {self.prog} ask "..."'
+        else:
+            hint = f"there are: {', '.join(action.choices)}"
+        raise UsageError(f"{self.prog} has no command {name!r}", hint)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line as a namespace: `command` ("" for the app) and what was given. UsageError when it is wrong."""
+    _refuse_llama_meanings(arguments)
+    parser = _parser()
+    parsed, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        raise _unknown_words(unknown, parsed.command)
+    for given in vars(parsed):
+        if given != "command" and given not in MEANING[parsed.command]:
+            flag = BY_KEY[given].flag if given in BY_KEY else _flag_of(given)
+            raise UsageError(f"{flag} means nothing to kvchat {parsed.command}", f"kvchat {parsed.command} --help")
+    return parsed
+
+
+def _unknown_words(words: Sequence[str], command: str) -> UsageError:
+    name = f"kvchat {command}".strip()
+    flag = next((word for word in words if word.startswith("-")), None)
+    if flag is None:
+        return UsageError(f"{name} has no use for {' '.join(words)!r}", f"{name} --help")
+    known = [part for option in OPTIONS for part in option.flag.split("/")]
+    guess = nearest(flag.split("=")[0], [*known, "--continue", "--chat", "--json", "--resume", "--version", "--help"])
+    if guess == flag.split("=")[0]:
+        return UsageError(f"{guess} means nothing to {name}", f"{name} --help")
+    return UsageError(f"{name} has no flag {flag!r}", f"did you mean {guess}?" if guess else f"{name} --help")
+
+
+def _flag_of(attribute: str) -> str:
+    return "-c/--continue" if attribute == "continue_last" else f"--{attribute}"
+
+
+def _refuse_llama_meanings(arguments: Sequence[str]) -> None:
+    """`-c 4096` and `-s 42` are the context size and the seed in llama.cpp, and something else here."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    for word, following in zip(arguments[:end], [*arguments[1:end], ""], strict=False):
+        number = following if word in {"-c", "-s"} else word[2:]
+        if word.startswith("-c") and _BARE_NUMBER.fullmatch(number):
+            raise UsageError(
+                f"-c goes on with the last chat and takes no number, here {number}",
+                f"did you mean --ctx-size {number}?",
+            )
+        if word.startswith("-s") and number.isascii() and number.isdigit():
+            raise UsageError(
+                f"-s is the system prompt, here only a number, {number}",
+                f"did you mean --seed {number}? As a system prompt: --system {number}",
+            )
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="kvchat",
+        description="Chat with a model on this machine. Without a command: the app.",
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("--version", action="version", version=f"kvchat {kvchat.__version__}")
+    _add_opening_flags(parser)
+    _add_engine_flags(parser)
+    _add_chat_flags(parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
+    parser.set_defaults(command="")
+    _add_ask(commands)
+    _add_group(commands, "chats", "conversations", show="CHAT")
+    _add_group(commands, "models", "model files on this machine", show="MODEL")
+    kv = _add_group(commands, "kv", "the KV state that is kept on disk", show="CHAIN")
+    _command(kv, "verify", "check every page on disk")
+    _command(commands, "paths", "where things are")
+    _add_engine_flags(_command(commands, "doctor", "what this build and machine can do"))
+    return parser
+
+
+def _command(commands: Any, name: str, text: str) -> Parser:
+    parser: Parser = commands.add_parser(name, help=text, description=text, argument_default=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _add_ask(commands: Any) -> None:
+    ask = _command(commands, "ask", "ask one question and print the answer; stdin is put before the question")
+    ask.add_argument("question", nargs="*", help="the question")
+    _add_opening_flags(ask)
+    ask.add_argument("--resume", action="store_true", help="go on with an answer that was not finished")
+    _add_engine_flags(ask)
+    _add_chat_flags(ask)
+
+
+def _add_group(commands: Any, name: str, text: str, show: str) -> Any:
+    group = commands.add_parser(name, help=text, description=text, argument_default=argparse.SUPPRESS)
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+    _command(actions, "ls", "list them")
+    one = _command(actions, "show", "show one")
+    one.add_argument("name", metavar=show)
+    return actions
+
+
+def _add_opening_flags(parser: Parser) -> None:
+    group = parser.add_argument_group("which chat")
+    group.add_argument("-c", "--continue", dest="continue_last", action="store_true", help="go on with the last chat")
+    group.add_argument("--chat", metavar="ID", help="go on with this chat")
+
+
+def _add_engine_flags(parser: Parser) -> None:
+    group = parser.add_argument_group("model and cache (flags as in llama.cpp)")
+    group.add_argument("-m", "--model", metavar="MODEL", help="a GGUF file or the name of one")
+    group.add_argument("--ctx-size", metavar="N", help="context size in tokens, 0 for automatic")
+    group.add_argument("-ctk", "--cache-type-k", metavar="TYPE", help="type of cached keys: f16, bf16, q8_0, q4_0")
+    group.add_argument("-ctv", "--cache-type-v", metavar="TYPE", help="type of cached values, the same")
+    group.add_argument("-fa", "--flash-attn", metavar="on|off|auto", help="flash attention")
+    group.add_argument("-ngl", "--n-gpu-layers", metavar="N", help="layers on the GPU: a number, auto or all")
+    group.add_argument("-t", "--threads", metavar="N", help="threads, 0 for automatic")
+
+
+def _add_chat_flags(parser: Parser) -> None:
+    group = parser.add_argument_group("chat and sampling")
+    group.add_argument("-s", "--system", metavar="TEXT", help="system prompt")
+    group.add_argument("--history", metavar="append|exact", help="keep what was rendered, or render it all each turn")
+    group.add_argument("-n", "--predict", metavar="N", help="longest answer in tokens, -1 for no limit")
+    group.add_argument("--seed", metavar="N", help="-1 draws another each time")
+    group.add_argument("--temp", metavar="X", help="temperature; 0 always takes the likeliest token")
+    group.add_argument("--top-k", metavar="N", help="0 is off")
+    group.add_argument("--top-p", metavar="P", help="1 is off")
+    group.add_argument("--min-p", metavar="P", help="0 is off")
+    group.add_argument("--repeat-penalty", metavar="X", help="1 is off")
+    group.add_argument("--stop", metavar="TEXT", action="append", help="end the answer before this text; repeatable")
+    group.add_argument("--no-kv", dest="kv", action="store_false", help="compute everything, reuse and save nothing")
+    group.add_argument("--kv-budget", metavar="SIZE", help="most that the KV state may take on disk, such as 8GiB")

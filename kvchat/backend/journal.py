@@ -1,0 +1,146 @@
+"""Which engine configurations died on this machine. Owns `state/journal.json`; must not start processes.
+
+The first start is the probe: an engine that dies before its first decode is done condemns its configuration, and the
+next safer one is tried. A death by extra buffers is the machine's fault, not the model's, and holds for every model
+once the same model has run without them. Losing the file costs one more probe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kvchat.backend.protocol import EngineConfig
+from kvchat.errors import KvchatError
+from kvchat.paths import ensure_private
+
+FILE = "journal.json"
+QUANTIZED = ("q8_0", "q4_0")
+EXTRA_BUFFERS = "llama.cpp's extra CPU buffers (AMX, repacked weights)"
+FLASH = "flash attention"
+TYPES = "the quantized cache"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A configuration to start with, and sentences that say what was given up for it, and why."""
+
+    config: EngineConfig
+    notes: tuple[str, ...] = ()
+
+
+def ladder(config: EngineConfig) -> Iterator[tuple[str, EngineConfig]]:
+    """The configuration as asked ("" given up), then safer ones, each with what it gives up beyond the one before.
+
+    Extra buffer types first (an illegal instruction in the first matrix product is the common death), then flash
+    attention where the cache can do without, then quantized caches.
+    """
+    yield "", config
+    if config.extra_buffers:
+        config = replace(config, extra_buffers=False)
+        yield EXTRA_BUFFERS, config
+    if config.type_v not in QUANTIZED and config.flash_attention != "off":
+        config = replace(config, flash_attention="off")
+        yield FLASH, config
+    if config.type_k in QUANTIZED or config.type_v in QUANTIZED:
+        yield TYPES, replace(config, flash_attention="off", type_k="f16", type_v="f16")
+
+
+class Journal:
+    """Remembers deaths between starts: configuration key -> how its engine ended."""
+
+    def __init__(self, state_folder: Path) -> None:
+        self._folder = state_folder
+        self._deaths = _read(state_folder / FILE)
+
+    def choose(self, config: EngineConfig) -> Choice | None:
+        """The first configuration of the ladder that is not known to die; None when all of them are."""
+        notes: list[str] = []
+        cause = ""
+        for given_up, candidate in ladder(config):
+            if given_up:
+                notes.append(f"{given_up}: off, because the engine {cause} with it on this machine")
+            found = self._deaths.get(_key(candidate)) or (
+                self._deaths.get(_machine_key()) if candidate.extra_buffers else None
+            )
+            if found is None:
+                return Choice(candidate, tuple(notes))
+            cause = found
+        return None
+
+    def died(self, config: EngineConfig, cause: str) -> None:
+        """Condemn a configuration; `cause` reads on from "the engine ", as in "was killed by SIGILL"."""
+        self._deaths[_key(config)] = cause
+        self._write()
+
+    def survived(self, config: EngineConfig) -> None:
+        """The engine has decoded its first token. If only extra buffers stood between death and life, they are to
+        blame, for every model."""
+        cause = self._deaths.get(_key(replace(config, extra_buffers=True)))
+        if not config.extra_buffers and cause and _machine_key() not in self._deaths:
+            self._deaths[_machine_key()] = cause
+            self._write()
+
+    def _write(self) -> None:
+        with suppress(OSError, KvchatError):
+            file = ensure_private(self._folder) / FILE
+            temporary = file.with_suffix(f".{os.getpid()}.tmp")
+            temporary.touch(mode=0o600)
+            temporary.write_text(json.dumps(self._deaths, indent=1))
+            temporary.replace(file)
+
+
+def read_report(state_folder: Path) -> list[str]:
+    """Sentences for `kvchat doctor`: what is known to die here."""
+    cause = _read(state_folder / FILE).get(_machine_key())
+    if cause is None:
+        return []
+    return [f"{EXTRA_BUFFERS}: off for every model, because the engine {cause} with it on this machine"]
+
+
+def _read(file: Path) -> dict[str, str]:
+    try:
+        content = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return {str(k): str(v) for k, v in content.items()} if isinstance(content, dict) else {}
+
+
+def _machine() -> str:
+    """This CPU and this build: what a death by instruction set depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines()
+        cpu = "".join(line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part")))
+    except OSError:
+        cpu = platform.processor()
+    return f"{platform.machine()}|{cpu}|{importlib.metadata.version('llama-cpp-python')}"
+
+
+def _machine_key() -> str:
+    return "extra-buffers-" + hashlib.blake2b(_machine().encode(), digest_size=8).hexdigest()
+
+
+def _key(config: EngineConfig) -> str:
+    try:
+        file = Path(config.model_path).stat()
+        identity = f"{file.st_size}|{file.st_mtime_ns}"
+    except OSError:
+        identity = ""
+    parts = (
+        _machine(),
+        config.model_path,
+        identity,
+        config.type_k,
+        config.type_v,
+        config.flash_attention,
+        str(config.gpu_layers),
+        str(config.extra_buffers),
+    )
+    return hashlib.blake2b("|".join(parts).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,258 @@
+"""The engine process as the app sees it. Owns the child, the pipe and the one TurnFinished that every turn is owed.
+
+Must not import kvchat.engine: the child is started by name. `post` is called from the reader thread, and
+from `submit` when there is no engine to take a turn. All methods may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+
+from kvchat.backend.journal import Choice, Journal
+from kvchat.backend.log import open_log, size, tail
+from kvchat.backend.protocol import (
+    Cancel,
+    Command,
+    EngineConfig,
+    EngineDied,
+    Event,
+    Failure,
+    Generate,
+    Load,
+    LoadFailed,
+    Ready,
+    Restored,
+    TurnFinished,
+    Usage,
+)
+from kvchat.errors import KvchatError
+
+MODULE = "kvchat.engine.process"
+CRASHES = {signal.SIGILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE}
+MOST_DEATHS = 3  # engines in a row that die without finishing a turn before we stop starting new ones
+GOODBYE = 6.0  # seconds that an engine may take to write its last pages after the pipe is closed
+
+
+@dataclass(slots=True)
+class _Child:
+    """One engine process and what is owed for it."""
+
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    choice: Choice
+    log_start: int
+    ready: bool = False
+    refused: bool = False
+    turns: dict[str, bool] = field(default_factory=dict)  # turn -> whether its restore is over
+
+
+class Engine:
+    """A local engine that is started again when it dies."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        post: Callable[[Event], None],
+        state_folder: Path,
+        log_file: Path,
+        program: tuple[str, ...] = (sys.executable, "-P", "-X", "faulthandler", "-m", MODULE),
+    ) -> None:
+        """`program` is the command of the child; the descriptor of its end of the pipe is added as last argument."""
+        self._config = config
+        self._post = post
+        self._journal = Journal(state_folder)
+        self._log_file = log_file
+        self._program = program
+        self._lock = threading.Lock()
+        self._child: _Child | None = None
+        self._ready: Ready | None = None
+        self._closing = False
+        self._deaths = 0
+        self._distrust_store = False
+        self._reader = threading.Thread(target=self._run, name="engine events", daemon=True)
+
+    @property
+    def ready(self) -> Ready | None:
+        """What the running engine reported, None while there is none."""
+        return self._ready
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the engine that runs now."""
+        child = self._child
+        return child.process.pid if child else None
+
+    def start(self) -> None:
+        """Start the engine; returns at once, the events tell how it goes."""
+        self._reader.start()
+
+    def submit(self, request: Generate) -> None:
+        """Queue a turn. Its TurnFinished comes in any case, also when the engine is gone."""
+        with self._lock:
+            child = self._child
+            if child is not None:
+                if self._distrust_store:
+                    request = replace(request, keep_kv=False)
+                    self._distrust_store = False
+                child.turns[request.turn] = False
+                _send(child, request)  # if the child is gone, the reader thread finds the turn among those it owes
+                return
+        self._post(_unfinished(request.turn, "is not running"))
+
+    def cancel(self, turn: str) -> None:
+        """Stop a turn; its TurnFinished comes with what there is."""
+        with self._lock:
+            if self._child is not None:
+                _send(self._child, Cancel(turn))
+
+    def close(self) -> None:
+        """End the engine: it writes its last pages, then it is gone."""
+        with self._lock:
+            self._closing = True
+            child = self._child
+            if child is not None:
+                _hang_up(child.connection)
+        if child is not None:
+            try:
+                child.process.wait(GOODBYE)
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+                child.process.wait()
+        if self._reader.is_alive() and threading.current_thread() is not self._reader:
+            self._reader.join(GOODBYE)
+
+    # ---------------------------------------------------------------- reader thread
+
+    def _run(self) -> None:
+        choice = self._journal.choose(self._config)
+        while choice is not None:
+            try:
+                child = self._spawn(choice)
+            except (OSError, KvchatError) as error:
+                self._post(LoadFailed(_failure(error)))
+                return
+            if child is None:
+                return
+            self._pump(child)
+            cause = _cause(child.process.wait())
+            choice = self._bury(child, cause)
+
+    def _spawn(self, choice: Choice) -> _Child | None:
+        """Start a process; None when the app is closing."""
+        ours, theirs = Pipe(duplex=True)
+        log = open_log(self._log_file)
+        with self._lock:
+            if self._closing:
+                return None
+            process = subprocess.Popen(
+                [*self._program, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+            theirs.close()
+            os.close(log)
+            child = self._child = _Child(process, ours, choice, size(self._log_file))
+            _send(child, Load(choice.config))
+        return child
+
+    def _pump(self, child: _Child) -> None:
+        """Hand on the events of one engine until its end of the pipe is closed."""
+        with suppress(EOFError, OSError):
+            while True:
+                self._receive(child, child.connection.recv())
+
+    def _receive(self, child: _Child, event: Event) -> None:
+        match event:
+            case Ready():
+                self._journal.survived(child.choice.config)
+                event = replace(event, notes=child.choice.notes + event.notes)
+                child.ready = True
+                self._ready = event
+            case LoadFailed():
+                child.refused = True
+            case Restored(turn=turn):
+                child.turns[turn] = True
+            case TurnFinished(turn=turn):
+                self._deaths = 0
+                with self._lock:
+                    child.turns.pop(turn, None)
+        self._post(event)
+
+    def _bury(self, child: _Child, cause: str) -> Choice | None:
+        """Pay what a dead engine owes, and choose the next one; None when there shall be none."""
+        with self._lock:
+            self._child = None
+            self._ready = None
+            owed = dict(child.turns)
+        child.connection.close()
+        if self._closing or child.refused:
+            for turn in owed:
+                self._post(_unfinished(turn, "ended"))
+            return None
+        crashed = -child.process.returncode in CRASHES
+        if not child.ready and crashed:
+            self._journal.died(child.choice.config, cause)
+        self._deaths += child.ready
+        self._distrust_store = child.ready and False in owed.values()
+        again = self._deaths < MOST_DEATHS if child.ready else crashed
+        choice = self._journal.choose(self._config) if again else None
+        for turn in owed:
+            self._post(_unfinished(turn, cause))
+        log = tail(self._log_file, child.log_start)
+        note = "; ".join(choice.notes) if choice else ""
+        self._post(EngineDied(f"the engine {cause}", log, choice is not None, note))
+        if choice is None:
+            self._post(LoadFailed(Failure(f"the engine {cause}, and is not started again", _advice(child, crashed))))
+        return choice
+
+
+def _send(child: _Child, command: Command) -> None:
+    with suppress(OSError):
+        child.connection.send(command)
+
+
+def _hang_up(connection: Connection) -> None:
+    """Close the sending half, so that the engine reads the end of the pipe while we still read what it says."""
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as half:
+        half.shutdown(socket.SHUT_WR)
+
+
+def _cause(code: int) -> str:
+    """How a process ended, to be read on from "the engine "."""
+    if code >= 0:
+        return f"ended by itself with code {code}"
+    name = signal.Signals(-code).name
+    return f"was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+
+
+def _advice(child: _Child, crashed: bool) -> str:
+    if crashed:
+        return "every safer configuration died as well: this llama.cpp cannot run this model on this machine"
+    if not child.ready:
+        return "if memory ran out: a smaller model, a smaller --ctx-size, or cache types q8_0"
+    return "start it again; the log says what happened"
+
+
+def _failure(error: OSError | KvchatError) -> Failure:
+    if isinstance(error, KvchatError):
+        return Failure(error.message, error.hint)
+    return Failure(f"the engine process could not be started: {error.strerror or error}")
+
+
+def _unfinished(turn: str, cause: str) -> TurnFinished:
+    return TurnFinished(
+        turn, "died", Usage(), Failure(f"the engine {cause}", "the text so far is kept, and can be continued")
+    )

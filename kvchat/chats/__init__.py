@@ -1,0 +1,1 @@
+"""Conversations: frozen types and the store that keeps them. Knows nothing of models or widgets."""

@@ -1,0 +1,51 @@
+"""Which chat a person means, and how a new one is called. Pure: must not touch the database."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from kvchat.chats.types import Chat
+from kvchat.clean import clean, clean_line
+from kvchat.errors import KvchatError
+
+TITLE_LENGTH = 60
+_UNTITLED = "Untitled"
+_MOST_NAMED = 4
+_LIST_HINT = "`kvchat chats ls` lists them"
+
+
+def title_of(text: str) -> str:
+    """A title made from the first line of a first message that shows anything: at most TITLE_LENGTH characters."""
+    line = next((line for line in map(clean_line, clean(text).splitlines()) if line), _UNTITLED)
+    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"
+
+
+def nearest(wanted: str, chats: Sequence[Chat]) -> Chat:
+    """The one of `chats` with this id or title (case does not matter), or else the only one whose id begins with
+    `wanted`, or else the only one whose title contains it. KvchatError names the candidates or the nearest titles."""
+    folded = wanted.strip().casefold()
+    if not folded:
+        raise KvchatError("an empty name is no chat", _LIST_HINT)
+    if not chats:
+        raise KvchatError("there are no chats yet", '`kvchat ask "..."` starts one')
+    rules = (
+        [chat for chat in chats if chat.id.casefold() == folded],
+        [chat for chat in chats if chat.title.casefold() == folded],
+        [chat for chat in chats if chat.id.casefold().startswith(folded)],
+        [chat for chat in chats if folded in chat.title.casefold()],
+    )
+    found = next((candidates for candidates in rules if candidates), [])
+    if len(found) == 1:
+        return found[0]
+    name = clean_line(wanted)
+    if found:
+        raise KvchatError(f'"{name}" can mean {len(found)} chats', f"which one: {_named(found)}")
+    titles = {chat.title.casefold(): chat for chat in reversed(chats)}
+    close = [titles[title] for title in difflib.get_close_matches(folded, titles, n=3, cutoff=0.4)]
+    raise KvchatError(f'there is no chat "{name}"', f"did you mean {_named(close)}?" if close else _LIST_HINT)
+
+
+def _named(chats: Sequence[Chat]) -> str:
+    named = ", ".join(f"{chat.id} ({clean_line(chat.title)})" for chat in chats[:_MOST_NAMED])
+    return named + (", …" if len(chats) > _MOST_NAMED else "")

@@ -1,0 +1,239 @@
+"""The chat database as a file. Owns its schema, versions, migrations, pragmas, modes and what SQLite's errors mean.
+
+Must not know what a turn is. `PRAGMA user_version` is the version, `PRAGMA application_id` says that the file is ours.
+A file that is not ours, damaged or of a newer version is refused and left as it is: it may hold the only copy of
+somebody's words.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from kvchat.errors import KvchatError
+from kvchat.paths import ensure_private
+
+APPLICATION_ID = 0x6B766368  # "kvch"
+_SMALLEST = 512  # bytes of the smallest page, so of the smallest database
+_BUSY_SECONDS = 10.0
+_WAL_ATTEMPTS = 50
+
+Migration = tuple[str, ...]
+"""Statements that bring a file from one version to the next."""
+
+# `number` is an explicit row id: the full-text index refers to it, and VACUUM renumbers implicit ones.
+_VERSION_1: Migration = (
+    """CREATE TABLE chats (
+        id TEXT PRIMARY KEY NOT NULL,
+        title TEXT NOT NULL,
+        created REAL NOT NULL,
+        updated REAL NOT NULL,
+        system TEXT NOT NULL,
+        clock REAL NOT NULL,
+        model TEXT NOT NULL,
+        head TEXT REFERENCES messages (id) DEFERRABLE INITIALLY DEFERRED,
+        deleted_at REAL
+    )""",
+    """CREATE TABLE messages (
+        number INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        chat TEXT NOT NULL REFERENCES chats (id) ON DELETE CASCADE,
+        parent TEXT REFERENCES messages (id) ON DELETE CASCADE,
+        role TEXT NOT NULL CHECK (role IN ('user', 'assistant')),
+        text TEXT NOT NULL,
+        created REAL NOT NULL,
+        finish TEXT,
+        model TEXT NOT NULL,
+        usage TEXT,
+        deleted_at REAL
+    )""",
+    """CREATE TABLE message_ids (
+        message TEXT NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+        key TEXT NOT NULL,
+        ids BLOB NOT NULL CHECK (length(ids) % 4 = 0),
+        PRIMARY KEY (message, key)
+    )""",
+    "CREATE INDEX chats_by_updated ON chats (updated)",
+    "CREATE INDEX messages_by_chat ON messages (chat, parent)",
+    "CREATE INDEX messages_by_parent ON messages (parent)",
+    """CREATE VIRTUAL TABLE message_text USING fts5 (
+        text, content = 'messages', content_rowid = 'number', tokenize = 'unicode61 remove_diacritics 2'
+    )""",
+    """CREATE TRIGGER message_text_insert AFTER INSERT ON messages BEGIN
+        INSERT INTO message_text (rowid, text) VALUES (new.number, new.text);
+    END""",
+    """CREATE TRIGGER message_text_delete AFTER DELETE ON messages BEGIN
+        INSERT INTO message_text (message_text, rowid, text) VALUES ('delete', old.number, old.text);
+    END""",
+    """CREATE TRIGGER message_text_update AFTER UPDATE OF text ON messages BEGIN
+        INSERT INTO message_text (message_text, rowid, text) VALUES ('delete', old.number, old.text);
+        INSERT INTO message_text (rowid, text) VALUES (new.number, new.text);
+    END""",
+)
+MIGRATIONS: tuple[Migration, ...] = (_VERSION_1,)
+
+
+class NotSavedError(KvchatError):
+    """A write that may succeed later, when the disk has room again or the other program is done."""
+
+
+_BUSY = (NotSavedError, "another program keeps {path} locked", "close it, or try again later")
+_UNWRITABLE = (KvchatError, "{path} cannot be written: {error}", "look at who owns the file and its folder")
+_REFUSED = (KvchatError, "{path} refused a change: {error}", "is it in use by another version of kvchat?")
+_MEANINGS: dict[int, tuple[type[KvchatError], str, str]] = {
+    sqlite3.SQLITE_FULL: (NotSavedError, "the disk is full, {path} cannot grow", "free some space and try again"),
+    sqlite3.SQLITE_IOERR: (NotSavedError, "reading or writing {path} failed: {error}", "look at the disk"),
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_LOCKED: _BUSY,
+    sqlite3.SQLITE_READONLY: _UNWRITABLE,
+    sqlite3.SQLITE_CANTOPEN: _UNWRITABLE,
+    sqlite3.SQLITE_PERM: _UNWRITABLE,
+    sqlite3.SQLITE_CORRUPT: (
+        KvchatError,
+        "{path} is damaged: {error}",
+        'nothing was deleted; keep a copy, then try `sqlite3 "{path}" .recover`, or move the file away to start afresh',
+    ),
+}
+
+
+def connect(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> sqlite3.Connection:
+    """Opens or creates the database at `path` (mode 0600 in a 0700 folder) in the newest version, in autocommit mode.
+
+    KvchatError: it cannot be opened, is not ours, is damaged, or was written by a newer version.
+    """
+    ensure_private(path.parent)
+    _make_private(path)
+    with translated(path):
+        connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+        try:
+            _refuse_foreign(connection, path, len(migrations))
+            _use_wal(connection)
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            _migrate(connection, path, migrations)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextmanager
+def immediate(connection: sqlite3.Connection) -> Iterator[None]:
+    """One write transaction: all of it or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # after some errors, a full disk among them, SQLite has rolled back by itself
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turns errors that SQLite itself reports into KvchatError. Misuse of the sqlite3 module stays what it is."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code: int | None = getattr(error, "sqlite_errorcode", None)
+        if code is None:
+            raise
+        raise _explained(path, error, code & 0xFF) from error
+
+
+def _explained(path: Path, error: sqlite3.Error, code: int) -> KvchatError:
+    if code == sqlite3.SQLITE_NOTADB:
+        return _foreign(path)
+    kind, message, hint = _MEANINGS.get(code, _REFUSED)
+    return kind(message.format(path=path, error=error), hint.format(path=path))
+
+
+def _foreign(path: Path) -> KvchatError:
+    return KvchatError(
+        f"{path} is not a chat database of kvchat",
+        "nothing was changed; move the file away, or choose another folder with KVCHAT_HOME",
+    )
+
+
+def _make_private(path: Path) -> None:
+    """Creates the file if need be, and closes it to others. SQLite gives its -wal and -shm files the same mode.
+
+    A file that exists is not opened here: closing it would drop the locks of other connections of this process
+    (https://www.sqlite.org/howtocorrupt.html, section 2.2).
+    """
+    try:
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or 0 < status.st_size < _SMALLEST:  # SQLite takes short files for new ones
+            raise _foreign(path)
+        if status.st_mode & 0o077:
+            path.chmod(0o600)
+    except OSError as error:
+        raise KvchatError(
+            f"{path} cannot be opened: {error.strerror}", "look at who owns the file and its folder"
+        ) from error
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path, newest: int) -> None:
+    connection.execute("BEGIN")  # one snapshot: another process may be creating the file right now
+    version = _number(connection, "PRAGMA user_version")
+    application = _number(connection, "PRAGMA application_id")
+    objects = _number(connection, "SELECT count(*) FROM sqlite_master")
+    connection.execute("COMMIT")
+    if objects == 0 and version == 0 and application == 0:
+        return
+    if application != APPLICATION_ID or version == 0:
+        raise _foreign(path)
+    if version > newest:
+        raise KvchatError(
+            f"{path} was written by a newer kvchat (version {version} of the file, this program knows {newest})",
+            "update kvchat, or choose another folder with KVCHAT_HOME",
+        )
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Two processes that create the file at the same time can collide here without SQLite waiting by itself."""
+    for attempt in range(_WAL_ATTEMPTS):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or attempt == _WAL_ATTEMPTS - 1:
+                raise
+            time.sleep(0.05)
+
+
+def _migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...]) -> None:
+    if _number(connection, "PRAGMA user_version") == len(migrations):
+        return
+    with immediate(connection):
+        version = _number(connection, "PRAGMA user_version")
+        if 0 < version < len(migrations):
+            _back_up(path, version)
+        for migration in migrations[version:]:
+            for statement in migration:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+
+
+def _back_up(path: Path, version: int) -> None:
+    """A whole copy beside the file, as of the last commit (the caller holds the write lock)."""
+    backup = path.with_name(f"{path.name}.v{version}.backup")
+    unfinished = path.with_name(f"{path.name}.v{version}.backup.tmp")
+    unfinished.unlink(missing_ok=True)
+    _make_private(unfinished)
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(unfinished)) as target:
+        source.backup(target)
+    unfinished.replace(backup)
+
+
+def _number(connection: sqlite3.Connection, statement: str) -> int:
+    return int(connection.execute(statement).fetchone()[0])

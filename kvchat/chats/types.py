@@ -1,0 +1,73 @@
+"""Chats and messages as values. Owns their shape; must not touch a database or a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A conversation: a tree of messages with a head, the last message of the branch that is shown.
+
+    `id` is a ULID. `created`, `updated` and `deleted_at` are seconds since the epoch. `clock` is the time that the chat
+    template sees, frozen at creation. `system` is the system prompt, "" for none. `model` is the name last used.
+    """
+
+    id: str
+    title: str
+    created: float
+    updated: float
+    system: str
+    clock: float
+    model: str
+    head: str | None
+    deleted_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a chat.
+
+    `finish` is None for an assistant message that was never finished: it is being written now, or the program was
+    killed while it was. For user messages it is "". `usage` is a JSON object, as the engine reported it, or None.
+    """
+
+    id: str
+    chat: str
+    parent: str | None
+    role: Role
+    text: str
+    created: float
+    finish: str | None
+    model: str = ""
+    usage: str | None = None
+    deleted_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """A message that matches a full-text search, with the matching part of its text."""
+
+    chat: str
+    message: str
+    title: str
+    snippet: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSummary:
+    """A chat as a list shows it. `messages` counts those of all branches."""
+
+    chat: Chat
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownIds:
+    """What is stored of a message's token ids: those under the key that was asked for, and under which other keys."""
+
+    ids: tuple[int, ...] | None
+    other_keys: tuple[str, ...]

@@ -1,0 +1,173 @@
+"""Arguments -> settings -> a command or the app: the composition root. Owns exit codes and how errors look.
+
+Must not do any command's work. What a command needs is imported when it runs, so that `kvchat --help` is fast.
+Exit codes: 0 done, 1 the request failed, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol, TextIO
+
+from kvchat.arguments import parse
+from kvchat.clean import clean
+from kvchat.config import Settings, load_settings
+from kvchat.config_options import BY_KEY
+from kvchat.errors import KvchatError, UsageError
+from kvchat.paths import Paths
+
+INTERRUPTED = 130
+
+
+class _Ls(Protocol):
+    def __call__(self, paths: Paths, *, json: bool, out: TextIO) -> int: ...
+
+
+class _Show(Protocol):
+    def __call__(self, paths: Paths, name: str, /, *, json: bool, out: TextIO) -> int: ...
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit code."""
+    _prepare_streams()
+    try:
+        code = _run(parse(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+    except KvchatError as error:
+        _print_error(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # somebody had read enough
+        _forget_stdout()
+        return 1
+    except OSError as error:  # a full disk, a file that is gone: nothing that a traceback would explain
+        _forget_stdout()
+        _print_error(KvchatError(str(error)))
+        return 1
+    return code
+
+
+def _run(given: argparse.Namespace) -> int:
+    if given.command == "":
+        return _app(given)
+    if given.command == "ask":
+        return _ask(given)
+    if given.command == "doctor":
+        return _doctor(given)
+    return _look(given)
+
+
+def _settings(given: argparse.Namespace, paths: Paths) -> Settings:
+    return load_settings(paths, os.environ, {key: getattr(given, key) for key in BY_KEY if hasattr(given, key)})
+
+
+def _app(given: argparse.Namespace) -> int:
+    paths = Paths.find(os.environ)
+    settings = _settings(given, paths)
+    chat, continue_last = _opening(given)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the app needs a terminal", 'without one: kvchat ask "..."')
+    from kvchat.ui.app import run_app
+
+    return run_app(settings, paths, continue_last=continue_last, chat_id=chat)
+
+
+def _ask(given: argparse.Namespace) -> int:
+    paths = Paths.find(os.environ)
+    settings = _settings(given, paths)
+    chat, continue_last = _opening(given)
+    from kvchat.commands.ask import run_ask
+
+    return run_ask(
+        getattr(given, "question", []),
+        settings,
+        paths,
+        chat=chat,
+        continue_last=continue_last,
+        resume=hasattr(given, "resume"),
+        json=hasattr(given, "json"),
+        out=sys.stdout,
+        err=sys.stderr,
+        stdin=sys.stdin,
+    )
+
+
+def _doctor(given: argparse.Namespace) -> int:
+    paths = Paths.find(os.environ)
+    from kvchat.commands.doctor import run_doctor
+
+    return run_doctor(_settings(given, paths), paths, json=hasattr(given, "json"), out=sys.stdout)
+
+
+def _look(given: argparse.Namespace) -> int:
+    """The commands that only look at files."""
+    paths = Paths.find(os.environ)
+    json = hasattr(given, "json")
+    if given.command == "paths":
+        from kvchat.commands.where import run_paths
+
+        return run_paths(paths, json=json, out=sys.stdout)
+    if given.action == "verify":
+        from kvchat.commands.kv import run_verify
+
+        return run_verify(paths, json=json, out=sys.stdout)
+    run_ls, run_show = _group(given.command)
+    if given.action == "ls":
+        return run_ls(paths, json=json, out=sys.stdout)
+    return run_show(paths, given.name, json=json, out=sys.stdout)
+
+
+def _group(command: str) -> tuple[_Ls, _Show]:
+    match command:
+        case "kv":
+            from kvchat.commands import kv
+
+            return kv.run_ls, kv.run_show
+        case "models":
+            from kvchat.commands import models
+
+            return models.run_ls, models.run_show
+        case _:
+            from kvchat.commands import chats
+
+            return chats.run_ls, chats.run_show
+
+
+def _opening(given: argparse.Namespace) -> tuple[str | None, bool]:
+    chat = getattr(given, "chat", None)
+    continue_last = hasattr(given, "continue_last")
+    if chat is not None and continue_last:
+        raise UsageError("-c and --chat name two chats", "-c goes on with the last chat, --chat ID with any")
+    return chat, continue_last
+
+
+def _print_error(error: KvchatError) -> None:
+    print(f"error: {clean(error.message)}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {clean(error.hint)}", file=sys.stderr)
+
+
+def _prepare_streams() -> None:
+    """All three exist, and do not fail for a character that the locale cannot say or read.
+
+    The number of a closed one would go to the next file that is opened, perhaps the database, and stray prints with it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, open(number, "r" if name == "stdin" else "w"))  # noqa: SIM115, PTH123
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _forget_stdout() -> None:
+    """Our output cannot be written: Python must not try again at exit."""
+    with suppress(io.UnsupportedOperation):  # not a file: nothing is written at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

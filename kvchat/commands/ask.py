@@ -1,0 +1,146 @@
+"""`kvchat ask`: one turn of a saved chat, its answer streamed to stdout.
+
+Owns the order of events of one turn without a screen. Must not know how answers are made or stored: Conversation and
+Engine do that, here as in the app. Everything happens on the calling thread; what others have to say comes by a queue.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TextIO
+
+from kvchat.backend.local import Engine
+from kvchat.backend.protocol import Failure, TurnFinished
+from kvchat.chats.store import ChatStore
+from kvchat.chats.thread import StoreThread
+from kvchat.chats.types import Chat
+from kvchat.commands.engines import CommandEngine, EngineFactory
+from kvchat.commands.printing import Printer
+from kvchat.commands.report import Answer, report, summary
+from kvchat.commands.turn import Inbox, Outcome, TurnWatch, catch_signals
+from kvchat.config import Settings, engine_config
+from kvchat.conversation import Conversation
+from kvchat.errors import KvchatError, UsageError
+from kvchat.library.find import ModelFile, drop_in_folders, find_models, resolve
+from kvchat.paths import Paths, ensure_private
+
+INTERRUPTED = 130
+LARGEST_INPUT = 16 << 20  # characters; more than any context holds
+
+
+def run_ask(
+    question: Sequence[str],
+    settings: Settings,
+    paths: Paths,
+    *,
+    chat: str | None,
+    continue_last: bool,
+    resume: bool,
+    json: bool,
+    out: TextIO,
+    err: TextIO,
+    stdin: TextIO,
+    engine_factory: EngineFactory = Engine,
+) -> int:
+    """Ask in a new chat, in `chat` (id, beginning of one, or title) or in the last one; the exit code.
+
+    `resume` goes on with an unfinished answer instead. KvchatError when there is no answer: stdout has none then,
+    or only what had come, and the chat keeps it.
+    """
+    if resume and question:
+        raise UsageError("--resume goes on with an answer and takes no question", "leave one of them out")
+    text = "" if resume else _question(question, stdin)
+    ensure_private(paths.state_folder)
+    inbox = Inbox()
+    printer = Printer(out, err, quiet=json)
+    with ExitStack() as stack:
+        store = StoreThread(paths.chats_db, inbox.put)
+        stack.callback(store.close)
+        old = _chat(store, chat, continue_last or resume)
+        config = engine_config(settings, _model(settings, paths, old).path, paths)
+        engine = engine_factory(config, inbox.put, paths.state_folder, paths.log_file)
+        stack.callback(engine.close)
+        engine.start()
+        conversation = _conversation(store, engine, old, settings)
+        with catch_signals(inbox):
+            (conversation.resume() if resume else conversation.submit(text)).result()
+            outcome = TurnWatch(conversation, config, inbox, printer).run()
+    return _finish(outcome, conversation, printer, json)
+
+
+def _question(words: Sequence[str], stdin: TextIO) -> str:
+    """What is asked: stdin, unless somebody types there, before the words."""
+    piped = "" if stdin.isatty() else stdin.read(LARGEST_INPUT + 1)
+    if len(piped) > LARGEST_INPUT:
+        raise KvchatError(f"stdin holds more than {LARGEST_INPUT >> 20} million characters", "no context holds as much")
+    parts = [part for part in (piped.rstrip("\n"), " ".join(words)) if part.strip()]
+    if not parts:
+        raise UsageError("there is no question", 'kvchat ask "..."')
+    return "\n\n".join(parts)
+
+
+def _chat(store: StoreThread, wanted: str | None, last: bool) -> Chat | None:
+    """The chat to go on with; None for a new one."""
+    if wanted is not None:
+        return store.run(ChatStore.resolve, wanted).result()
+    if not last:
+        return None
+    chat = store.run(ChatStore.latest).result()
+    if chat is None:
+        raise KvchatError("there are no chats yet", 'kvchat ask "..." starts one')
+    return chat
+
+
+def _model(settings: Settings, paths: Paths, chat: Chat | None) -> ModelFile:
+    """The model that is asked for, else the chat's, else the default."""
+    name = settings.model or (chat.model if chat else None) or None
+    return resolve(name, find_models(paths, drop_in_folders()))
+
+
+def _conversation(store: StoreThread, engine: CommandEngine, chat: Chat | None, settings: Settings) -> Conversation:
+    if chat is None:
+        return Conversation.start(
+            store,
+            engine,
+            system=settings.system or "",
+            sampling=settings.sampling,
+            history=settings.history,
+            keep_kv=settings.kv,
+        )
+    return Conversation.open(
+        store,
+        engine,
+        chat.id,
+        system=settings.system,
+        sampling=settings.sampling,
+        history=settings.history,
+        keep_kv=settings.kv,
+    ).result()
+
+
+def _finish(outcome: Outcome, conversation: Conversation, printer: Printer, json: bool) -> int:
+    """Say how it ended."""
+    finished, ready = outcome.finished, outcome.ready
+    if finished is None or ready is None:
+        return INTERRUPTED
+    if finished.usage.save_problem:
+        printer.note(f"the KV state of this turn is not kept: {finished.usage.save_problem}")
+    if finished.reason in {"error", "died"} or finished.failure:
+        raise _failed(finished, conversation.chat.id)
+    if finished.reason == "context":
+        printer.note(f"the context of {ready.cache.context} tokens is full, so the answer ends here (see --ctx-size)")
+    if json:
+        reply = conversation.messages[-1]
+        answer = Answer(conversation.chat.id, reply.id, reply.text, finished.reason)
+        printer.line(jsonlib.dumps(report(answer, ready, finished.usage)))
+    printer.aside(summary(finished.usage))
+    return INTERRUPTED if finished.reason == "cancelled" else 0
+
+
+def _failed(finished: TurnFinished, chat: str) -> KvchatError:
+    failure = finished.failure or Failure("the engine gave up on this turn")
+    if finished.reason == "died":
+        return KvchatError(failure.message, f"what had come is kept; go on with: kvchat ask --resume --chat {chat}")
+    return KvchatError(failure.message, failure.hint)

@@ -1,0 +1,187 @@
+"""`kvchat kv ls`, `kv show` and `kv verify`: the KV that is kept on disk. Owns how it is printed; needs no engine.
+
+Names of models come from files that others made: they are cleaned before they reach a terminal.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TextIO
+
+from kvchat.clean import clean_line
+from kvchat.kv.namespace import Namespace
+from kvchat.kv.overview import SHORT_KEY, Chain, ChainPages, chain_pages, chains
+from kvchat.kv.rows import Row
+from kvchat.kv.verify import VerifyReport, verify
+from kvchat.paths import Paths
+
+_CHAIN_COLUMNS = (
+    "chain",
+    "parent",
+    "model",
+    "k/v",
+    "start",
+    "tokens",
+    "pages",
+    "size",
+    "last use",
+    "hits",
+    "saved",
+    "pinned",
+)
+_PAGE_COLUMNS = ("page", "tag", "start", "tokens", "size", "computed in", "last use", "hits", "saved", "pinned")
+_NUMBERS = {"start", "tokens", "pages", "size", "hits", "saved", "computed in"}
+
+
+def run_ls(paths: Paths, *, json: bool, out: TextIO) -> int:
+    """Print all chains of pages, the last used first. Exit code 0."""
+    found = chains(paths.kv_folder)
+    if json:
+        print(jsonlib.dumps([asdict(chain) for chain in found], indent=2), file=out)
+    elif found:
+        _print_table([_CHAIN_COLUMNS, *(_chain_cells(chain) for chain in found)], out)
+        pages, size = sum(chain.pages for chain in found), sum(chain.bytes for chain in found)
+        print(f"\n{_counted(pages, 'page')}, {_size(size)}", file=out)
+    else:
+        print(f"no saved KV in {clean_line(str(paths.kv_folder))}", file=out)
+    return 0
+
+
+def run_show(paths: Paths, chain_prefix: str, *, json: bool, out: TextIO) -> int:
+    """Print the pages of one chain, named by the beginning of its key. KvchatError when that names none or several."""
+    found = chain_pages(paths.kv_folder, chain_prefix)
+    if json:
+        print(jsonlib.dumps([_page_fields(row) for row in found.pages], indent=2), file=out)
+    else:
+        _print_chain(found, out)
+    return 0
+
+
+def run_verify(paths: Paths, *, json: bool, out: TextIO) -> int:
+    """Check every page, move damaged ones away, repair the index, and print what was found. Exit code 0: damage that
+    was found has been dealt with. KvchatError when it cannot be."""
+    report = verify(paths.kv_folder)
+    if json:
+        print(jsonlib.dumps([asdict(report)], indent=2), file=out)
+    else:
+        _print_report(report, paths, out)
+    return 0
+
+
+def _page_fields(row: Row) -> dict[str, object]:
+    return {
+        "page": row.key.hex(),
+        "parent": row.parent.hex(),
+        "namespace": row.namespace,
+        "tag": row.tag,
+        "start": row.position,
+        "tokens": row.tokens,
+        "bytes": row.bytes,
+        "seconds": row.seconds,
+        "last_use": row.last_use,
+        "hits": row.hits,
+        "seconds_saved": row.seconds_saved,
+        "pinned": row.pinned,
+    }
+
+
+def _print_chain(found: ChainPages, out: TextIO) -> None:
+    chain = found.chain
+    facts = {"chain": chain.chain, "branches off": chain.parent or "-", **_namespace_facts(found.namespace)}
+    width = max(map(len, facts))
+    for label, text in facts.items():
+        print(f"{label:<{width}}  {clean_line(text)}", file=out)
+    print(file=out)
+    _print_table([_PAGE_COLUMNS, *(_page_cells(row) for row in found.pages)], out)
+
+
+def _namespace_facts(namespace: Namespace | None) -> dict[str, str]:
+    if namespace is None:
+        return {"model": "unknown: namespace.json is missing or damaged"}
+    return {
+        "model": namespace.model,
+        "fingerprint": namespace.fingerprint,
+        "cache type": f"{namespace.type_k} / {namespace.type_v}" + (", rotated" if namespace.rotation else ""),
+        "LoRA": namespace.lora or "-",
+        "RoPE": ", ".join(f"{name} {value}" for name, value in namespace.rope) or "-",
+        "llama-cpp-python": namespace.backend_version,
+    }
+
+
+def _print_report(report: VerifyReport, paths: Paths, out: TextIO) -> None:
+    print(f"{_counted(report.pages, 'page')} sound, {_size(report.bytes)}", file=out)
+    if report.damaged:
+        aside = clean_line(str(paths.kv_folder / "damaged"))
+        print(f"{_counted(report.damaged, 'page')} damaged, moved to {aside}", file=out)
+    if report.unreadable:
+        print(f"{_counted(report.unreadable, 'page')} unreadable, left where they are", file=out)
+    if report.stale:
+        print(f"{_counted(report.stale, 'page')} in the index without a file, forgotten", file=out)
+    if report.added:
+        print(f"{_counted(report.added, 'page')} not in the index, added", file=out)
+    if report.temporary:
+        print(f"{_counted(report.temporary, 'unfinished file')} deleted", file=out)
+
+
+def _print_table(rows: Sequence[Sequence[str]], out: TextIO) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if name in _NUMBERS else cell.ljust(width)
+            for name, cell, width in zip(rows[0], row, widths, strict=True)
+        )
+        print("  ".join(cells).rstrip(), file=out)
+
+
+def _chain_cells(chain: Chain) -> tuple[str, ...]:
+    return (
+        chain.chain,
+        chain.parent or "-",
+        clean_line(chain.model) or "?",
+        clean_line(f"{chain.type_k or '?'}/{chain.type_v or '?'}"),
+        str(chain.start),
+        str(chain.tokens),
+        str(chain.pages),
+        _size(chain.bytes),
+        _when(chain.last_use),
+        str(chain.hits),
+        _seconds(chain.seconds_saved),
+        "yes" if chain.pinned else "-",
+    )
+
+
+def _page_cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.key.hex()[:SHORT_KEY],
+        clean_line(row.tag) or "-",
+        str(row.position),
+        str(row.tokens),
+        _size(row.bytes),
+        _seconds(row.seconds),
+        _when(row.last_use),
+        str(row.hits),
+        _seconds(row.seconds_saved),
+        "yes" if row.pinned else "-",
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
+
+
+def _size(number: int) -> str:
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number} B"

@@ -1,0 +1,181 @@
+"""`kvchat models ls` and `models show`: which models there are and what they are. Must not load or change one.
+
+Names and metadata come from files that others made: they are cleaned before they reach a terminal.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+from dataclasses import asdict, dataclass, replace
+from typing import TextIO
+
+from kvchat.backend.protocol import CACHE_TYPES
+from kvchat.clean import clean
+from kvchat.errors import KvchatError
+from kvchat.formats.gguf import GgufHeader, read_header
+from kvchat.kv.geometry import Geometry, geometry
+from kvchat.library.find import ModelFile, check, drop_in_folders, find_models, part_paths, resolve
+from kvchat.paths import Paths
+
+_COLUMNS = ("name", "architecture", "attention", "parameters", "quantization", "size", "context", "source")
+_NUMBERS = {"parameters", "size", "context"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A line of `models ls`. `parameters` counts elements, `size` bytes, `context_trained` tokens. What a bad file does
+    not say is None, and `error` says what is wrong with it."""
+
+    name: str
+    architecture: str | None
+    attention: str | None
+    parameters: int | None
+    quantization: str | None
+    size: int
+    context_trained: int | None
+    path: str
+    source: str
+    error: str | None
+
+
+def run_ls(paths: Paths, *, json: bool, out: TextIO) -> int:
+    """Print all models found, also those that cannot be used, with the reason. Exit code 0."""
+    entries = [_entry(model) for model in find_models(paths, drop_in_folders())]
+    if json:
+        print(jsonlib.dumps([asdict(entry) for entry in entries]), file=out)
+    elif entries:
+        _print_table(entries, out)
+    else:
+        print(f"no models; put a .gguf file into {clean(str(paths.models_folder))}", file=out)
+    return 0
+
+
+def run_show(paths: Paths, name: str, /, *, json: bool, out: TextIO) -> int:
+    """Print what is known about one model, by name or path. KvchatError when there is no such model or it is broken."""
+    model = resolve(name, find_models(paths, drop_in_folders()))
+    header = check(model)
+    shape = geometry(header)
+    if json:
+        print(jsonlib.dumps(_facts(model, header, shape)), file=out)
+    else:
+        _print_facts(model, header, shape, out)
+    return 0
+
+
+def _entry(model: ModelFile) -> _Entry:
+    entry = _Entry(model.name, None, None, None, None, model.size, None, str(model.path), model.source, None)
+    try:
+        header = check(model)
+        entry = replace(
+            entry,
+            architecture=header.architecture,
+            parameters=_parameters(model, header),
+            quantization=header.quantization,
+        )
+        shape = geometry(header)
+    except KvchatError as problem:
+        return replace(entry, error=problem.message)
+    return replace(entry, attention=shape.attention, context_trained=shape.context_trained)
+
+
+def _facts(model: ModelFile, header: GgufHeader, shape: Geometry) -> dict[str, object]:
+    return {
+        "name": model.name,
+        "title": header.text("general.name"),
+        "architecture": header.architecture,
+        "attention": shape.attention,
+        "layers": shape.layers,
+        "parameters": _parameters(model, header),
+        "size": model.size,
+        "quantization": header.quantization,
+        "context_trained": shape.context_trained,
+        "kv_bytes_per_token": {kind: _bytes_per_token(shape, kind) for kind in CACHE_TYPES},
+        "window": shape.window,
+        "state_bytes": shape.state_bytes,
+        "kept_on_disk": shape.paged,
+        "chat_template": header.chat_template is not None,
+        "path": str(model.path),
+        "source": model.source,
+    }
+
+
+def _bytes_per_token(shape: Geometry, kind: str) -> int | None:
+    """With this type for K and V; None when llama.cpp refuses it for this model."""
+    return None if shape.refusal(kind, kind, "auto") else shape.bytes_per_token(kind, kind)
+
+
+def _parameters(model: ModelFile, header: GgufHeader) -> int:
+    if header.split is None:
+        return header.parameters
+    return sum(read_header(part).parameters for part in part_paths(model.path, header.split.parts))
+
+
+def _print_table(entries: list[_Entry], out: TextIO) -> None:
+    rows = [_COLUMNS, *(_cells(entry) for entry in entries)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if name in _NUMBERS else cell.ljust(width)
+            for name, cell, width in zip(_COLUMNS, row, widths, strict=True)
+        )
+        print("  ".join(cells).rstrip(), file=out)
+    for entry in entries:
+        if entry.error:
+            print(f"{_line(entry.name)}: {_line(entry.error)}", file=out)
+
+
+def _cells(entry: _Entry) -> tuple[str, ...]:
+    texts = (
+        entry.name,
+        entry.architecture or "-",
+        entry.attention or "-",
+        "-" if entry.parameters is None else _count(entry.parameters),
+        entry.quantization or "-",
+        _size(entry.size),
+        "-" if entry.context_trained is None else f"{entry.context_trained:,}",
+        entry.source,
+    )
+    return tuple(map(_line, texts))
+
+
+def _print_facts(model: ModelFile, header: GgufHeader, shape: Geometry, out: TextIO) -> None:
+    per_token = {kind: _bytes_per_token(shape, kind) for kind in CACHE_TYPES}
+    lines = {
+        "name": model.name,
+        "title": header.text("general.name") or "-",
+        "architecture": header.architecture,
+        "attention": f"{shape.attention}, {shape.layers} layers"
+        + (f", window {shape.window:,} tokens" if shape.window else ""),
+        "parameters": _count(_parameters(model, header)),
+        "weights": f"{header.quantization}, {_size(model.size)}",
+        "context": f"{shape.context_trained:,} tokens",
+        "KV per token": ", ".join(
+            f"{kind} {'not possible' if size is None else f'{size:,} bytes'}" for kind, size in per_token.items()
+        ),
+        "state": f"{_size(shape.state_bytes)} per chat" if shape.state_bytes else "-",
+        "KV on disk": "yes" if shape.paged else "not for this architecture",
+        "chat template": "yes" if header.chat_template else "none, ChatML is used",
+        "path": str(model.path),
+        "source": model.source,
+    }
+    width = max(map(len, lines))
+    for label, text in lines.items():
+        print(f"{label:<{width}}  {_line(text)}", file=out)
+
+
+def _line(text: str) -> str:
+    return " ".join(clean(text).split())
+
+
+def _count(number: int) -> str:
+    for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3)):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return str(number)
+
+
+def _size(number: int) -> str:
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number} B"

@@ -1,0 +1,85 @@
+"""What one turn was and cost, as `kvchat ask --json` prints it and as one line for a person.
+
+Owns the names of the JSON object, which are a contract with people's scripts. Must not compute what it reports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from kvchat.backend.protocol import Ready, Usage
+
+# Nothing drafts yet; the names are there from the first day.
+_NO_DRAFT = {"kind": "off", "proposed": 0, "accepted": 0, "steps": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The assistant message of a turn that is over. `chat` and `message` are ids."""
+
+    chat: str
+    message: str
+    text: str
+    finish: str
+
+
+def report(answer: Answer, ready: Ready, usage: Usage) -> dict[str, object]:
+    """The object of `ask --json`: seconds, bytes, token counts."""
+    model, cache = ready.model, ready.cache
+    return {
+        **asdict(answer),
+        "model": {
+            "name": model.name,
+            "architecture": model.architecture,
+            "attention": model.attention,
+            "fingerprint": model.fingerprint,
+            "kv_bytes_per_token": model.kv_bytes_per_token,
+        },
+        "cache": {
+            "type_k": cache.type_k,
+            "type_v": cache.type_v,
+            "context": cache.context,
+            "cells": usage.cells,
+            "bytes": usage.cache_bytes,
+        },
+        "prompt": {
+            "tokens": usage.prompt_tokens,
+            "reused": usage.reused,
+            "computed": usage.computed,
+            "cut": usage.cut,
+            "from": {"resident": usage.resident, "pages": usage.pages, "checkpoint": usage.checkpoint},
+            "restore_seconds": round(usage.restore_seconds, 6),
+            "prefill_seconds": round(usage.prefill_seconds, 6),
+        },
+        "decode": {
+            "tokens": usage.decode_tokens,
+            "seconds": round(usage.decode_seconds, 6),
+            "tokens_per_second": round(tokens_per_second(usage), 3),
+            "ttft_seconds": round(usage.ttft_seconds, 6),
+        },
+        "draft": dict(_NO_DRAFT),
+        "overflow": usage.overflow,
+        "saved": {"pages": usage.pages_saved, "bytes": usage.bytes_saved, "problem": usage.save_problem},
+    }
+
+
+def tokens_per_second(usage: Usage) -> float:
+    """Decode speed; 0 when nothing was decoded."""
+    return usage.decode_tokens / usage.decode_seconds if usage.decode_seconds > 0 else 0.0
+
+
+def summary(usage: Usage) -> str:
+    """What the turn reused, computed and cost, in one line."""
+    sources = {"memory": usage.resident, "pages": usage.pages, "checkpoint": usage.checkpoint}
+    origin = ", ".join(f"{count} from {name}" for name, count in sources.items() if count)
+    reused = f"{usage.reused} reused" + (f" ({origin})" if origin else "")
+    cut = f" (cut: {usage.cut})" if usage.cut else ""
+    seconds = usage.restore_seconds + usage.prefill_seconds
+    return (
+        f"prompt {_tokens(usage.prompt_tokens)}: {reused}, {usage.computed} computed{cut} in {seconds:.2f} s"
+        f" · answer {_tokens(usage.decode_tokens)}, {tokens_per_second(usage):.1f}/s"
+    )
+
+
+def _tokens(count: int) -> str:
+    return f"{count} token{'' if count == 1 else 's'}"

@@ -1,0 +1,165 @@
+"""What the person wants, from all sources: defaults < config.toml < environment < flags.
+
+Owns `Settings` and which source wins; must not write the settings file or know what an engine can do with a value.
+In the environment KVCHAT_* wins over llama.cpp's LLAMA_ARG_*. The names of the settings are in config_options.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kvchat.backend.protocol import CacheType, EngineConfig, FlashAttention, History, Sampling
+from kvchat.config_options import AUTOMATIC_GPU_LAYERS, BY_KEY, OPTIONS, BadValue, Option, nearest, shown
+from kvchat.errors import UsageError
+from kvchat.paths import HOME_VARIABLE, Paths
+
+# Names in Settings and Sampling that differ from the names that a person writes.
+_SETTING_NAMES = {
+    "ctx_size": "context",
+    "cache_type_k": "type_k",
+    "cache_type_v": "type_v",
+    "flash_attn": "flash_attention",
+    "n_gpu_layers": "gpu_layers",
+}
+_SAMPLING_NAMES = {
+    "seed": "seed",
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repeat_penalty": "repeat_penalty",
+    "predict": "max_tokens",
+    "stop": "stop",
+}
+_OTHER_VARIABLES = {HOME_VARIABLE}
+_LARGEST_CONFIG = 1 << 20  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that can be chosen. `context`, `threads`, `kv_budget` (bytes) 0 and `gpu_layers` -1: automatic.
+
+    `model` is a path or a name, None for the one last used or the best one found. `system` None: not said, so a chat
+    keeps its own; "" is a chat without one. `kv` False neither restores nor saves KV state.
+    """
+
+    model: str | None = None
+    context: int = 0
+    type_k: CacheType = "f16"
+    type_v: CacheType = "f16"
+    flash_attention: FlashAttention = "auto"
+    threads: int = 0
+    gpu_layers: int = AUTOMATIC_GPU_LAYERS
+    history: History = "append"
+    sampling: Sampling = field(default_factory=Sampling)
+    system: str | None = None
+    kv: bool = True
+    kv_budget: int = 0
+
+
+def load_settings(paths: Paths, environ: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
+    """Settings from all sources. `flags` are those that were given, by key (see config_options).
+
+    UsageError, with the file, variable or flag that is wrong and what would be right.
+    """
+    values: dict[str, Any] = {}
+    values.update(_from_file(paths.config_file))
+    values.update(_from_environment(environ))
+    for key, value in flags.items():
+        values[key] = _read(BY_KEY[key], value, BY_KEY[key].flag)
+    settings = _settings(values)
+    _check_together(settings)
+    return settings
+
+
+def engine_config(settings: Settings, model_path: Path, paths: Paths) -> EngineConfig:
+    """What an engine process is started with."""
+    return EngineConfig(
+        model_path=str(model_path),
+        context=settings.context,
+        type_k=settings.type_k,
+        type_v=settings.type_v,
+        flash_attention=settings.flash_attention,
+        threads=settings.threads,
+        gpu_layers=settings.gpu_layers,
+        kv_folder=str(paths.kv_folder) if settings.kv else None,
+        kv_budget=settings.kv_budget,
+    )
+
+
+def _settings(values: Mapping[str, Any]) -> Settings:
+    sampling = {_SAMPLING_NAMES[key]: value for key, value in values.items() if key in _SAMPLING_NAMES}
+    rest = {_SETTING_NAMES.get(key, key): value for key, value in values.items() if key not in _SAMPLING_NAMES}
+    return Settings(sampling=Sampling(**sampling), **rest)
+
+
+def _check_together(settings: Settings) -> None:
+    """Refuse what llama.cpp refuses whatever the model is (LLAMA_FACTS 0.16)."""
+    if settings.flash_attention == "off" and settings.type_v not in {"f16", "bf16"}:
+        raise UsageError(
+            f"a V cache of type {settings.type_v} needs flash attention, which is turned off",
+            "use --flash-attn auto, or --cache-type-v f16 or bf16",
+        )
+
+
+def _read(option: Option, value: object, origin: str) -> object:
+    try:
+        return option.read(value)
+    except BadValue as bad:
+        raise UsageError(f"{origin}: {bad.problem}", bad.hint) from None
+
+
+def _from_file(file: Path) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for written, value in _parsed(file).items():
+        key = written.replace("-", "_")
+        if key not in BY_KEY:
+            guess = nearest(key, BY_KEY)
+            hint = f"did you mean {guess}?" if guess else f"there are: {', '.join(BY_KEY)}"
+            raise UsageError(f"{file}: there is no setting {shown(written)}", hint)
+        values[key] = _read(BY_KEY[key], value, f"{file}: {written}")
+    return values
+
+
+def _parsed(file: Path) -> dict[str, object]:
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_LARGEST_CONFIG + 1)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}", "look at its rights, or move it away") from error
+    if len(data) > _LARGEST_CONFIG:
+        raise UsageError(f"{file} is too large for a settings file", "move it away")
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{file} is not valid TOML: {error}", 'lines look like: cache_type_k = "q8_0"') from error
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
+    _refuse_unknown_variables(environ)
+    values: dict[str, object] = {}
+    for option, variable in _variables():
+        if environ.get(variable):
+            values[option.key] = _read(option, environ[variable], variable)
+    return values
+
+
+def _variables() -> Iterator[tuple[Option, str]]:
+    """Variables from weak to strong."""
+    yield from ((option, option.llama) for option in OPTIONS if option.llama)
+    yield from ((option, option.variable) for option in OPTIONS)
+
+
+def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
+    known = {option.variable for option in OPTIONS} | _OTHER_VARIABLES
+    for variable in environ:
+        if variable.startswith("KVCHAT_") and variable not in known:
+            guess = nearest(variable.removeprefix("KVCHAT_"), BY_KEY)
+            hint = f"did you mean {BY_KEY[guess].variable}?" if guess else f"there are: {', '.join(sorted(known))}"
+            raise UsageError(f"there is no setting for the variable {variable}", hint)

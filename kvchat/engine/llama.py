@@ -1,0 +1,275 @@
+"""llama.cpp, as shipped in llama-cpp-python, behind typed objects.
+
+The only module that imports llama_cpp or ctypes. Owns native handles and their lifetimes; must not decide anything:
+what to decode, keep or restore is the business of its callers. Everything here runs on the engine thread, except
+that `interrupt` callables are asked from llama.cpp's compute threads.
+
+Two calls of the library are never made, since a full disk or a short file makes them lie or abort the process:
+`llama_state_seq_save_file` and `llama_state_seq_load_file`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+import numpy.typing as npt
+
+GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
+FLASH = {
+    "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+    "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+}
+RANDOM_SEED = 0xFFFFFFFF  # LLAMA_DEFAULT_SEED: llama.cpp draws one itself
+
+LOG_ERROR = 4  # GGML_LOG_LEVEL_ERROR (ggml.h)
+
+DECODED, NO_SLOT, ABORTED = 0, 1, 2  # return values of llama_decode (llama.h)
+
+_log_callback: Any = None
+
+
+class LogSink(Protocol):
+    """Takes a piece of llama.cpp's log, with its line end if it has one."""
+
+    def __call__(self, text: str, *, error: bool) -> None: ...
+
+
+def start(write_log: LogSink) -> None:
+    """Initialise the backends; all log lines of llama.cpp and ggml go to `write_log`."""
+    global _log_callback  # noqa: PLW0603 (the library keeps the pointer for the life of the process)
+
+    @lib.llama_log_callback  # type: ignore[untyped-decorator]
+    def callback(level: int, text: bytes, _user: Any) -> None:
+        write_log(text.decode("utf-8", "replace"), error=level == LOG_ERROR)
+
+    _log_callback = callback
+    lib.llama_log_set(callback, ctypes.c_void_p(0))
+    lib.llama_backend_init()
+
+
+def package_version() -> str:
+    """Version of llama-cpp-python: state of one version is not read by another."""
+    return importlib.metadata.version("llama-cpp-python")
+
+
+def has_gpu() -> bool:
+    """Whether this build can put layers on a GPU and sees one."""
+    return bool(lib.llama_supports_gpu_offload())
+
+
+class NativeModel:
+    """A loaded model and its vocabulary."""
+
+    def __init__(self, path: str, *, gpu_layers: int, extra_buffers: bool, progress: Callable[[float], bool]) -> None:
+        """`progress` gets 0..1 and returns False to stop the load. Raises ValueError when llama.cpp refuses."""
+        params = lib.llama_model_default_params()
+        params.n_gpu_layers = gpu_layers
+        params.use_extra_bufts = extra_buffers
+
+        @lib.llama_progress_callback  # type: ignore[untyped-decorator]
+        def report(fraction: float, _user: Any) -> bool:
+            return progress(fraction)
+
+        params.progress_callback = report
+        self.handle = lib.llama_model_load_from_file(path.encode(), params)
+        if not self.handle:
+            raise ValueError(path)
+        self._vocab = lib.llama_model_get_vocab(self.handle)
+        self.vocab_size: int = lib.llama_vocab_n_tokens(self._vocab)
+        self.parameters: int = lib.llama_model_n_params(self.handle)
+        self.layers: int = lib.llama_model_n_layer(self.handle)
+        self.window: int = lib.llama_model_n_swa(self.handle)
+        self.stateful = bool(lib.llama_model_is_recurrent(self.handle) or lib.llama_model_is_hybrid(self.handle))
+        self.bos: int | None = _token(lib.llama_vocab_bos(self._vocab))
+        self.eos: int | None = _token(lib.llama_vocab_eos(self._vocab))
+        self.adds_bos = bool(lib.llama_vocab_get_add_bos(self._vocab))
+        self._piece_buffer = ctypes.create_string_buffer(512)
+
+    def close(self) -> None:
+        lib.llama_model_free(self.handle)
+
+    def tokenize(self, text: str, *, special: bool) -> list[int]:
+        """Ids of `text`, without BOS; `special`: control tokens written in the text become that token."""
+        raw = text.encode("utf-8", "replace")
+        room = len(raw) + 16
+        ids = (lib.llama_token * room)()
+        count = lib.llama_tokenize(self._vocab, raw, len(raw), ids, room, False, special)
+        if count < 0:
+            room = -count
+            ids = (lib.llama_token * room)()
+            count = lib.llama_tokenize(self._vocab, raw, len(raw), ids, room, False, special)
+        return list(ids[: max(count, 0)])
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """The bytes of one token; control tokens are empty unless `special`."""
+        buffer = self._piece_buffer
+        size = lib.llama_token_to_piece(self._vocab, token, buffer, len(buffer), 0, special)
+        if size < 0:
+            buffer = ctypes.create_string_buffer(-size)
+            size = lib.llama_token_to_piece(self._vocab, token, buffer, len(buffer), 0, special)
+        return bytes(buffer.raw[:size])
+
+    def ends_generation(self, token: int) -> bool:
+        return bool(lib.llama_vocab_is_eog(self._vocab, token))
+
+    def token_text(self, token: int) -> bytes:
+        """The token as the vocabulary spells it, for telling vocabularies apart."""
+        return bytes(lib.llama_vocab_get_text(self._vocab, token) or b"")
+
+    def chat_template(self) -> str | None:
+        raw = lib.llama_model_chat_template(self.handle, None)
+        return raw.decode("utf-8", "replace") if raw else None
+
+
+def _token(value: int) -> int | None:
+    return None if value < 0 else int(value)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextParams:
+    """What a context is built with; types and flash attention by name."""
+
+    cells: int
+    batch: int
+    sequences: int
+    type_k: str
+    type_v: str
+    flash: str
+    threads: int
+
+
+class NativeContext:
+    """A context with one unified cache. Positions of a batch follow on from those in the sequence."""
+
+    def __init__(self, model: NativeModel, params: ContextParams, interrupt: Callable[[], bool]) -> None:
+        """`interrupt` is asked during a decode on CPU and ends it when true. ValueError when llama.cpp refuses."""
+        native = lib.llama_context_default_params()
+        native.n_ctx = params.cells
+        native.n_batch = native.n_ubatch = params.batch
+        native.n_seq_max = params.sequences
+        native.kv_unified = True
+        native.type_k = GGML_TYPES[params.type_k]
+        native.type_v = GGML_TYPES[params.type_v]
+        native.flash_attn_type = FLASH[params.flash]
+        native.n_threads = native.n_threads_batch = params.threads
+        self.handle = lib.llama_init_from_model(model.handle, native)
+        if not self.handle:
+            raise ValueError("llama.cpp could not create the context")
+
+        @lib.ggml_abort_callback  # type: ignore[untyped-decorator]
+        def abort(_user: Any) -> bool:
+            return interrupt()
+
+        self._abort = abort
+        lib.llama_set_abort_callback(self.handle, abort, ctypes.c_void_p(0))
+        self._memory = lib.llama_get_memory(self.handle)
+        self._vocab_size = model.vocab_size
+        self.cells: int = lib.llama_n_ctx(self.handle)
+        self._batch = lib.llama_batch_init(params.batch, 0, 1)
+        shape = (params.batch,)
+        self._token = np.ctypeslib.as_array(self._batch.token, shape)
+        self._pos = np.ctypeslib.as_array(self._batch.pos, shape)
+        self._logits = np.ctypeslib.as_array(self._batch.logits, shape)
+        np.ctypeslib.as_array(self._batch.n_seq_id, shape)[:] = 1
+
+    def close(self) -> None:
+        lib.llama_batch_free(self._batch)
+        lib.llama_free(self.handle)
+
+    def decode(self, tokens: Sequence[int], position: int, sequence: int, *, output: bool) -> int:
+        """One llama_decode of consecutive tokens; `output`: logits of the last one are wanted. Returns its code."""
+        count = len(tokens)
+        self._batch.n_tokens = count
+        self._token[:count] = tokens
+        self._pos[:count] = np.arange(position, position + count)
+        self._logits[:count] = 0
+        self._logits[count - 1] = output
+        for i in range(count):
+            self._batch.seq_id[i][0] = sequence
+        return int(lib.llama_decode(self.handle, self._batch))
+
+    def synchronize(self) -> None:
+        lib.llama_synchronize(self.handle)
+
+    def logits(self) -> npt.NDArray[np.float32]:
+        """Logits of the last output, shape (vocabulary,), float32: a copy."""
+        values = lib.llama_get_logits_ith(self.handle, -1)
+        return np.ctypeslib.as_array(values, (self._vocab_size,)).copy()
+
+    def clear(self) -> None:
+        lib.llama_memory_clear(self._memory, False)
+
+    def remove(self, sequence: int, start: int, end: int) -> bool:
+        """Forget positions [start, end) of a sequence; -1 is open. True is no proof (see Context.truncate)."""
+        return bool(lib.llama_memory_seq_rm(self._memory, sequence, start, end))
+
+    def share(self, source: int, target: int, start: int, end: int) -> None:
+        """Let `target` also own the cells of `source` at positions [start, end): metadata only, no copy."""
+        lib.llama_memory_seq_cp(self._memory, source, target, start, end)
+
+    def first_position(self, sequence: int) -> int:
+        return int(lib.llama_memory_seq_pos_min(self._memory, sequence))
+
+    def last_position(self, sequence: int) -> int:
+        return int(lib.llama_memory_seq_pos_max(self._memory, sequence))
+
+    def state(self, sequence: int) -> memoryview:
+        """The sequence's state blob, bytes. Raises ValueError when llama.cpp writes another size than it announced."""
+        size = lib.llama_state_seq_get_size_ext(self.handle, sequence, 0)
+        buffer = (ctypes.c_uint8 * size)()
+        if lib.llama_state_seq_get_data_ext(self.handle, buffer, size, sequence, 0) != size:
+            raise ValueError("llama.cpp wrote less state than it announced")
+        return memoryview(buffer).cast("B")
+
+    def set_state(self, blob: memoryview, sequence: int) -> bool:
+        """Replace the sequence by a blob. False: refused, and the sequence is empty or half filled."""
+        source = (ctypes.c_uint8 * blob.nbytes).from_buffer(blob)
+        return bool(lib.llama_state_seq_set_data_ext(self.handle, source, blob.nbytes, sequence, 0) == blob.nbytes)
+
+
+class NativeSampler:
+    """A native sampler chain; parts are added in the order in which they act."""
+
+    def __init__(self) -> None:
+        self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
+
+    def close(self) -> None:
+        lib.llama_sampler_free(self._chain)
+
+    def add_penalties(self, vocab_size: int, last_n: int, repeat: float) -> None:
+        self._add(lib.llama_sampler_init_penalties(vocab_size, last_n, repeat, 0.0, 0.0))
+
+    def add_top_k(self, k: int) -> None:
+        self._add(lib.llama_sampler_init_top_k(k))
+
+    def add_top_p(self, p: float) -> None:
+        self._add(lib.llama_sampler_init_top_p(p, 1))
+
+    def add_min_p(self, p: float) -> None:
+        self._add(lib.llama_sampler_init_min_p(p, 1))
+
+    def add_temperature(self, temperature: float) -> None:
+        self._add(lib.llama_sampler_init_temp(temperature))
+
+    def add_draw(self, seed: int) -> None:
+        self._add(lib.llama_sampler_init_dist(seed))
+
+    def add_greedy(self) -> None:
+        self._add(lib.llama_sampler_init_greedy())
+
+    def accept(self, token: int) -> None:
+        lib.llama_sampler_accept(self._chain, token)
+
+    def sample(self, context: NativeContext) -> int:
+        """Draw from the last output of the context, and remember the token for the penalties."""
+        return int(lib.llama_sampler_sample(self._chain, context.handle, -1))
+
+    def _add(self, part: Any) -> None:
+        lib.llama_sampler_chain_add(self._chain, part)

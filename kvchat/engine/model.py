@@ -1,0 +1,89 @@
+"""The model: what its file says, its vocabulary and its chat template, ready to use.
+
+Owns the native model; must not touch contexts or messages' history.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from kvchat.backend.protocol import EngineConfig, ModelInfo
+from kvchat.engine.llama import NativeModel
+from kvchat.engine.template import choose_template
+from kvchat.errors import KvchatError
+from kvchat.formats.gguf import fingerprint, read_header
+from kvchat.kv.geometry import geometry
+
+VOCABULARY_STRIDE = 16
+
+
+class Model:
+    """A loaded model with its header, geometry and template."""
+
+    def __init__(self, config: EngineConfig, progress: Callable[[float], bool]) -> None:
+        """Read the header, then load. Raises KvchatError (FormatError for a damaged file)."""
+        path = Path(config.model_path)
+        self.header = read_header(path)
+        self.geometry = geometry(self.header)
+        self.fingerprint = fingerprint(path, self.header)
+        try:
+            self.native = NativeModel(
+                str(path), gpu_layers=config.gpu_layers, extra_buffers=config.extra_buffers, progress=progress
+            )
+        except ValueError:
+            raise KvchatError(
+                f"llama.cpp cannot load {path.name} (architecture {self.header.architecture!r})",
+                "the log has its own words; a newer llama-cpp-python may know this architecture",
+            ) from None
+        source = self.native.chat_template()
+        self.template, self.template_name, self.template_note = choose_template(
+            source, bos=self.token_text(self.native.bos), eos=self.token_text(self.native.eos)
+        )
+        self.path = path
+
+    @property
+    def bos(self) -> int | None:
+        return self.native.bos
+
+    @property
+    def add_bos(self) -> bool:
+        return self.native.adds_bos
+
+    @property
+    def bos_text(self) -> str:
+        return self.token_text(self.native.bos)
+
+    def tokenize(self, text: str, *, special: bool) -> list[int]:
+        """Ids of `text`, without BOS; `special`: texts of control tokens become these tokens."""
+        return self.native.tokenize(text, special=special)
+
+    def token_text(self, token: int | None) -> str:
+        """The text that stands for a control token in templates, "" if there is no such token."""
+        return "" if token is None else self.native.piece(token, special=True).decode("utf-8", "replace")
+
+    def info(self, config: EngineConfig) -> ModelInfo:
+        return ModelInfo(
+            name=self.path.stem,
+            path=str(self.path),
+            architecture=self.header.architecture,
+            attention=self.geometry.attention,
+            fingerprint=self.fingerprint,
+            text_key=self._text_key(),
+            template=self.template_name,
+            context_trained=self.geometry.context_trained,
+            kv_bytes_per_token=self.geometry.bytes_per_token(config.type_k, config.type_v),
+        )
+
+    def _text_key(self) -> str:
+        """Names vocabulary and template. Other weights or another quantization of the same family share it, so that a
+        chat keeps its ids. The vocabulary is sampled: hashing all of a large one takes a quarter of a second."""
+        native = self.native
+        digest = hashlib.blake2b(digest_size=12)
+        for part in (native.vocab_size, native.bos, native.eos, native.adds_bos, self.header.get("tokenizer.ggml.pre")):
+            digest.update(f"{part}|".encode())
+        for token in range(0, native.vocab_size, VOCABULARY_STRIDE):
+            digest.update(native.token_text(token) + b"\0")
+        digest.update((native.chat_template() or self.template_name).encode())
+        return digest.hexdigest()

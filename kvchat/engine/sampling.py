@@ -1,0 +1,36 @@
+"""Sampling values -> a native sampler chain. Owns the order of its parts; must not touch a context's cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvchat.backend.protocol import Sampling
+from kvchat.engine.llama import RANDOM_SEED, NativeContext, NativeSampler
+
+
+class Sampler:
+    """Chooses the next token: penalties, top-k, top-p, min-p, temperature, draw (llama.cpp's order); greedy at 0."""
+
+    def __init__(self, sampling: Sampling, vocab_size: int, past: Sequence[int]) -> None:
+        """`past`: ids of the prompt; its last `repeat_last_n` count for the repetition penalty."""
+        chain = NativeSampler()
+        if sampling.repeat_penalty != 1.0:
+            chain.add_penalties(vocab_size, sampling.repeat_last_n, sampling.repeat_penalty)
+        if sampling.temperature <= 0:
+            chain.add_greedy()
+        else:
+            chain.add_top_k(sampling.top_k)
+            chain.add_top_p(sampling.top_p)
+            chain.add_min_p(sampling.min_p)
+            chain.add_temperature(sampling.temperature)
+            chain.add_draw(RANDOM_SEED if sampling.seed is None else sampling.seed & RANDOM_SEED)
+        if sampling.repeat_penalty != 1.0:
+            for token in past[-sampling.repeat_last_n :]:
+                chain.accept(token)
+        self._chain = chain
+
+    def sample(self, context: NativeContext) -> int:
+        return self._chain.sample(context)
+
+    def close(self) -> None:
+        self._chain.close()

@@ -1,0 +1,68 @@
+"""Which turn computes next. Owns the queue of turns and their one end; must not know what a turn does.
+
+Turns run one after the other: the running one has the context to itself, which is what makes its cells contiguous.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from kvchat.backend.protocol import Event, Failure, FinishReason, Generate, TurnFinished
+from kvchat.engine.context import Aborted, Context
+from kvchat.engine.interrupt import Interrupt
+from kvchat.engine.turn import Step, Turn
+from kvchat.errors import KvchatError
+
+
+class Scheduler:
+    """Runs turns step by step. Every Generate that goes in comes out as exactly one TurnFinished, unless the process
+    dies, in which case the client owes it."""
+
+    def __init__(
+        self,
+        context: Context,
+        interrupt: Interrupt,
+        start_turn: Callable[[Generate], Turn],
+        emit: Callable[[Event], None],
+    ) -> None:
+        self._context = context
+        self._interrupt = interrupt
+        self._start_turn = start_turn
+        self._emit = emit
+        self._queue: deque[Generate] = deque()
+
+    def add(self, request: Generate) -> None:
+        self._queue.append(request)
+
+    @property
+    def idle(self) -> bool:
+        return not self._queue
+
+    def run_next(self) -> None:
+        """Run the oldest turn to its end."""
+        request = self._queue.popleft()
+        self._interrupt.begin(request.turn)
+        try:
+            self._run(request)
+        finally:
+            self._interrupt.end(request.turn)
+
+    def _run(self, request: Generate) -> None:
+        turn = self._start_turn(request)
+        failure: Failure | None = None
+        reason: FinishReason
+        try:
+            for step in turn.steps():
+                self._decode(step)
+            reason = turn.reason
+        except Aborted:
+            reason = "cancelled"
+        except KvchatError as error:
+            reason, failure = "error", Failure(error.message, error.hint)
+        self._emit(TurnFinished(request.turn, reason, turn.finish(), failure))
+
+    def _decode(self, step: Step) -> None:
+        if self._interrupt():
+            raise Aborted
+        self._context.decode(step.tokens, step.position, output=step.output)

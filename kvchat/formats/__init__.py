@@ -1,0 +1,1 @@
+"""Bytes <-> values. Pure: no folders, no threads."""

@@ -1,0 +1,45 @@
+"""How many bytes pages may take, and which ones go.
+
+Owns the order of eviction; must not know what a chat is: callers say which pages are protected.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from kvchat.kv.folder import PageFolder
+from kvchat.kv.index import PageIndex
+from kvchat.kv.problems import StoreUnwritable
+
+LARGEST_AUTOMATIC = 8 * 2**30
+AUTOMATIC_SHARE = 10  # one part in so many of the disk that is free or ours
+
+
+def effective_budget(budget: int, folder: Path, used: int) -> int:
+    """`budget` in bytes; 0 chooses 8 GiB or a tenth of what would be free without us, the smaller."""
+    if budget:
+        return budget
+    while not folder.exists():
+        folder = folder.parent
+    return min(LARGEST_AUTOMATIC, (shutil.disk_usage(folder).free + used) // AUTOMATIC_SHARE)
+
+
+def make_room(folder: PageFolder, index: PageIndex, excess: int, protected: Collection[bytes]) -> None:
+    """Delete pages until `excess` bytes are gone: least recently used first, leaves before roots, never a pinned or
+    protected one. Raises StoreUnwritable, with nothing more to delete or when deleting fails."""
+    while excess > 0:
+        leaves = index.leaves(len(protected) + 8)  # so that one of them is not protected, if there is one
+        victims = [row for row in leaves if row.key not in protected]
+        if not victims:
+            raise StoreUnwritable(
+                "KV is not saved: the budget of the page store is used up by what may not be deleted",
+                "raise --kv-budget",
+            )
+        for row in victims:
+            if excess <= 0:
+                break
+            folder.remove(row.namespace, row.key)
+            index.remove([(row.namespace, row.key)])
+            excess -= row.bytes

@@ -1,0 +1,172 @@
+"""The shape of a model's KV cache, from its header. Owns the arithmetic; must not know llama.cpp's objects.
+
+What llama.cpp will allocate for one token, which layers keep it and how, and what it will refuse, known before the
+model is loaded. Source: llama.cpp `llama-hparams.cpp`, `llama-kv-cache.cpp` (constructor), `llama_init_from_model`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kvchat.errors import FormatError, KvchatError
+from kvchat.formats.ggml import row_bytes, type_named
+from kvchat.formats.gguf import GgufHeader
+from kvchat.kv import architectures as arch
+from kvchat.kv.hparams import Hparams
+
+Attention = Literal["MHA", "GQA", "MQA", "MLA", "SWA", "recurrent", "hybrid"]
+
+_F32 = 4
+_ROTATED_HEAD = 64
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLayer:
+    """One layer of the cache: elements of the K row and of the V row of one token. `value` 0: no V (MLA).
+
+    `window`: only the last tokens are kept. `index`: the layer of the model; an indexer's cache is a layer of its own.
+    """
+
+    index: int
+    kv_heads: int
+    key: int
+    value: int
+    window: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """What a context of this model keeps. Sizes in elements unless they are called bytes.
+
+    `layers`: blocks of the model. `cache`: the layers that keep KV, in llama.cpp's order. `head_k`, `head_v`: head
+    sizes, 0 when layers differ. `head_sizes`: all (K, V) head sizes that occur. `window`: tokens that window layers
+    look back, 0 without. `state_bytes`: recurrent state of one sequence, whatever its length. `paged`: plain KV, which
+    can be copied out and put back row by row.
+    """
+
+    architecture: str
+    attention: Attention
+    layers: int
+    cache: tuple[CacheLayer, ...]
+    head_k: int
+    head_v: int
+    head_sizes: frozenset[tuple[int, int]]
+    window: int
+    state_bytes: int
+    context_trained: int
+    paged: bool
+
+    def bytes_per_token(self, type_k: str, type_v: str) -> int:
+        """Bytes of one token over all layers that keep KV, with flash attention on. A window layer counts although it
+        forgets. KvchatError when a row is not a whole number of blocks of the type."""
+        return sum(row_bytes(layer.key, type_k) + row_bytes(layer.value, type_v) for layer in self.cache)
+
+    def rotated(self, type_k: str, type_v: str) -> tuple[bool, bool]:
+        """Whether llama.cpp stores K and V rotated (Walsh-Hadamard), when LLAMA_ATTN_ROT_DISABLE is not set.
+
+        For caches whose layers all have one head size; where window layers have another, each part decides by itself.
+        """
+        has_v = any(layer.value for layer in self.cache)
+        return (
+            _quantized(type_k) and self.head_k > 0 and self.head_k % _ROTATED_HEAD == 0,
+            _quantized(type_v) and has_v and self.head_v > 0 and self.head_v % _ROTATED_HEAD == 0,
+        )
+
+    def refusal(self, type_k: str, type_v: str, flash: Literal["on", "off", "auto"]) -> KvchatError | None:
+        """Why llama.cpp would not build a context with these cache types; None when it would."""
+        if not any(layer.value for layer in self.cache) and self.cache and type_k != type_v:
+            return KvchatError(
+                f"{self.architecture} models need the same cache type for K and V, not {type_k} and {type_v}",
+                f"use --cache-type-k {type_k} --cache-type-v {type_k}",
+            )
+        never = self.architecture in arch.FLASH_ATTENTION_NEVER
+        if _quantized(type_v) and (flash == "off" or never):
+            return KvchatError(
+                f"a {type_v} cache for V needs flash attention, "
+                + (f"which {self.architecture} models cannot use" if never else "which is off"),
+                "use --cache-type-v f16" + ("" if never else ", or --flash-attn on"),
+            )
+        return self._head_refusal("K", type_k, 0) or self._head_refusal("V", type_v, 1)
+
+    def _head_refusal(self, side: str, type_name: str, which: int) -> KvchatError | None:
+        block = type_named(type_name).block
+        odd = sorted({sizes[which] for sizes in self.head_sizes if sizes[which] % block})
+        if not odd:
+            return None
+        return KvchatError(
+            f"a {type_name} cache for {side} needs heads of a multiple of {block}; this model's have {odd[0]}",
+            f"use --cache-type-{side.lower()} f16",
+        )
+
+
+def geometry(header: GgufHeader) -> Geometry:
+    """The cache of the model with this header.
+
+    KvchatError: the model cannot chat (an encoder, a projector). FormatError: hyper-parameters missing or absurd.
+    """
+    if header.architecture in arch.NO_CHAT:
+        raise KvchatError(f"{header.architecture} models do not generate text", "choose a chat model")
+    hparams = Hparams(header)
+    window = hparams.window()
+    cache = _cache_layers(hparams)
+    sizes = frozenset(hparams.head_sizes(layer) for layer in range(hparams.layers))
+    kept = {hparams.head_sizes(layer.index) for layer in cache}
+    keys, values = {key for key, _ in kept}, {value for _, value in kept}
+    return Geometry(
+        architecture=hparams.architecture,
+        attention=_attention(hparams, window),
+        layers=hparams.blocks,
+        cache=cache,
+        head_k=keys.pop() if len(keys) == 1 else 0,
+        head_v=values.pop() if len(values) == 1 else 0,
+        head_sizes=sizes,
+        window=window,
+        state_bytes=sum(map(hparams.is_recurrent, range(hparams.all_layers))) * hparams.state_elements() * _F32,
+        context_trained=hparams.count("context_length"),
+        paged=_paged(hparams, window, cache),
+    )
+
+
+def _quantized(type_name: str) -> bool:
+    return type_named(type_name).block > 1
+
+
+def _cache_layers(hparams: Hparams) -> tuple[CacheLayer, ...]:
+    keys_only = hparams.mla or hparams.architecture in arch.KEYS_ONLY
+    layers = []
+    for index in filter(hparams.keeps_kv, range(hparams.all_layers)):
+        heads = hparams.kv_heads(index)
+        key, value = hparams.head_sizes(index)
+        layers.append(
+            CacheLayer(index, heads, heads * key, 0 if keys_only else heads * value, hparams.is_windowed(index))
+        )
+    if not any(layer.key for layer in layers) and hparams.architecture not in arch.RECURRENT:
+        raise FormatError(f"damaged header: no layer of this {hparams.architecture} model has attention heads")
+    layers.sort(key=lambda layer: layer.window)  # the cache of the full layers comes first
+    indexer = hparams.count("attention.indexer.key_length", 0) if hparams.architecture in arch.INDEXED else 0
+    if indexer:
+        layers += [CacheLayer(layer.index, 1, indexer, 0, layer.window) for layer in tuple(layers)]
+    return tuple(layers)
+
+
+def _attention(hparams: Hparams, window: int) -> Attention:
+    if hparams.architecture in arch.RECURRENT:
+        return "recurrent"
+    if hparams.architecture in arch.HYBRID:
+        return "hybrid"
+    if window:
+        return "SWA"
+    if hparams.mla:
+        return "MLA"
+    heads = [(hparams.heads(layer), hparams.kv_heads(layer)) for layer in range(hparams.layers)]
+    used = [(query, kv) for query, kv in heads if kv]
+    if all(query == kv for query, kv in used):
+        return "MHA"
+    return "MQA" if all(kv == 1 for _, kv in used) else "GQA"
+
+
+def _paged(hparams: Hparams, window: int, cache: tuple[CacheLayer, ...]) -> bool:
+    name = hparams.architecture
+    special = name in arch.RECURRENT or name in arch.HYBRID or name in arch.INDEXED
+    return not (special or window or hparams.plane_positions) and all(layer.key for layer in cache)

@@ -1,0 +1,47 @@
+"""What the screen works with, and how conversations are made from it. Must not know widgets."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from kvchat.chats.thread import StoreThread
+from kvchat.config import Settings
+from kvchat.conversation import Conversation
+from kvchat.ui.inbox import Inbox
+from kvchat.ui.launch import EngineLink
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """All of it belongs to the app, which ends it."""
+
+    settings: Settings
+    store: StoreThread
+    engine: EngineLink
+    inbox: Inbox
+
+    def new_conversation(self, system: str = "") -> Conversation:
+        """A chat without messages; `system` "" takes the system prompt of the settings."""
+        settings = self.settings
+        return Conversation.start(
+            self.store,
+            self.engine,
+            sampling=settings.sampling,
+            system=system or settings.system or "",
+            history=settings.history,
+            keep_kv=settings.kv,
+        )
+
+    def open_conversation(self, chat_id: str) -> Future[Conversation]:
+        """A chat from the disk. The future may have a KvchatError."""
+        settings = self.settings
+        return Conversation.open(
+            self.store,
+            self.engine,
+            chat_id,
+            sampling=settings.sampling,
+            system=settings.system,
+            history=settings.history,
+            keep_kv=settings.kv,
+        )

@@ -1,0 +1,111 @@
+"""Lines of the transcript to strips of styled cells. Owns the strip cache; must not know scrolling or messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual.cache import LRUCache
+from textual.color import Color
+from textual.filter import LineFilter
+from textual.strip import Strip
+
+from kvchat.ui.entry import Kind, Line
+
+BAR = "▌ "
+NOTE_MARKS: dict[Kind, str] = {"info": "· ", "warning": "! ", "error": "✗ "}
+COLUMN = 96  # cells of text at most: longer lines are hard to read
+PILL = " ↓ new "
+CACHED_STRIPS = 2_000
+
+
+class Painter:
+    """Draws lines at one width. `style` gives the style of a component class, `clear` is for a change of either."""
+
+    def __init__(self, style: Callable[[str], Style]) -> None:
+        self._style = style
+        self._strips: LRUCache[tuple[Kind, Line], Strip] = LRUCache(CACHED_STRIPS)
+        self._filters: Sequence[LineFilter] = ()
+        self._background = Color(0, 0, 0)
+        self.width = 0
+
+    def reset(self, width: int, filters: Sequence[LineFilter], background: Color) -> None:
+        """Forget all strips and draw for `width` cells from now on."""
+        self.width = width
+        self._filters = filters
+        self._background = background
+        self._strips.clear()
+
+    @property
+    def margin(self) -> int:
+        """Cells left free at both sides; none in a narrow window."""
+        return 2 if self.width >= 60 else 0
+
+    @property
+    def indent(self) -> int:
+        """Characters, all one cell wide, that stand before the text in every line."""
+        return self.margin + len(BAR)
+
+    @property
+    def text_width(self) -> int:
+        """Cells that text may take."""
+        return max(1, min(COLUMN, self.width - self.indent - max(1, self.margin)))
+
+    def strip(self, kind: Kind, line: Line) -> Strip:
+        """The line, filled to the width."""
+        key = (kind, line)
+        strip = self._strips.get(key)
+        if strip is None:
+            strip = self._filtered(self._draw(kind, line))
+            self._strips[key] = strip
+        return strip
+
+    def plain(self, text: str, component: str) -> Strip:
+        """A line that belongs to no entry."""
+        segments = [Segment(" " * self.margin, self._style("transcript--text")), Segment(text, self._style(component))]
+        return self._filtered(self._filled(segments))
+
+    def with_pill(self, strip: Strip) -> Strip:
+        """The strip with the button that leads to what came below the view."""
+        left = max(0, self.width - len(PILL) - 1)
+        pill = Strip([Segment(PILL, self._style("transcript--pill"))], len(PILL))
+        return Strip.join([strip.crop(0, left), self._filtered(pill), strip.crop(left + len(PILL), self.width)])
+
+    def _draw(self, kind: Kind, line: Line) -> Strip:
+        base = self._style("transcript--text")
+        mark, mark_style = "  ", base
+        if line.role != "blank":
+            if kind == "user":
+                mark, mark_style = BAR, self._style("transcript--user")
+            elif kind != "assistant" and line.row is not None and line.row.start == 0:
+                mark, mark_style = NOTE_MARKS[kind], self._style(f"transcript--{kind}")
+        return self._filled(
+            [
+                Segment(" " * self.margin, base),
+                Segment(mark, mark_style),
+                Segment(line.text, self._text_style(kind, line)),
+            ]
+        )
+
+    def _text_style(self, kind: Kind, line: Line) -> Style:
+        if line.role == "heading":
+            return self._style("transcript--user" if kind == "user" else "transcript--heading")
+        if line.role == "footer":
+            return self._style("transcript--meta")
+        if kind in NOTE_MARKS:
+            return self._style(f"transcript--{kind}")
+        return self._style("transcript--text")
+
+    def _filled(self, segments: list[Segment]) -> Strip:
+        cells = sum(cell_len(segment.text) for segment in segments)
+        if cells < self.width:
+            segments.append(Segment(" " * (self.width - cells), self._style("transcript--text")))
+        strip = Strip(segments, max(cells, self.width))
+        return strip if cells <= self.width else strip.crop(0, self.width)
+
+    def _filtered(self, strip: Strip) -> Strip:
+        for line_filter in self._filters:
+            strip = strip.apply_filter(line_filter, self._background)
+        return strip

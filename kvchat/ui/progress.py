@@ -1,0 +1,143 @@
+"""What the engine is doing, folded from its events. Owns speeds and phases; must not know widgets or touch a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvchat.backend.protocol import (
+    EngineDied,
+    Event,
+    LoadFailed,
+    Loading,
+    Ready,
+    TextDelta,
+    TurnFinished,
+    Usage,
+)
+from kvchat.chats.types import Chat, Message
+from kvchat.clean import clean_line
+from kvchat.conversation import LiveTurn
+from kvchat.ui.status import Phase, StatusState
+from kvchat.ui.wording import read_usage, source
+
+
+class Progress:
+    """Events in, the state of the status line out."""
+
+    def __init__(self) -> None:
+        self._ready: Ready | None = None
+        self._failed: LoadFailed | None = None
+        self._loaded: float | None = None
+        self._tokens = 0
+        self._first_at = 0.0
+        self._last_at = 0.0
+
+    @property
+    def failed(self) -> LoadFailed | None:
+        """Why there is no engine and none will come."""
+        return self._failed
+
+    def apply(self, event: Event, now: float) -> None:
+        """Take an event over; `now` is the reading of a monotonic clock in seconds."""
+        match event:
+            case Loading(fraction=fraction):
+                self._loaded = fraction
+            case Ready():
+                self._ready, self._failed, self._loaded = event, None, None
+            case LoadFailed():
+                self._ready, self._failed = None, event
+            case EngineDied():
+                self._ready, self._loaded = None, None
+            case TextDelta(ids=ids):
+                self._first_at = self._first_at or now
+                self._last_at = now
+                self._tokens += len(ids)
+            case TurnFinished():
+                self._tokens, self._first_at = 0, 0.0
+
+    def state(self, chat: Chat, messages: Sequence[Message], live: LiveTurn | None) -> StatusState:
+        """What the status line says now about this chat."""
+        if live is not None:
+            return self._busy(chat, messages, live)
+        usage = _last_usage(messages)
+        stopped = bool(messages) and messages[-1].finish == "cancelled"
+        phase: Phase = "stopped" if stopped else "idle"
+        if self._failed is not None:
+            phase = "failed"
+        elif self._ready is None:
+            phase = "starting" if self._loaded is None else "loading"
+        return self._with_engine(
+            chat,
+            phase,
+            used=usage.cells,
+            prompt=usage.prompt_tokens or None,
+            reused=usage.reused,
+            where=source(usage.resident, usage.pages, usage.checkpoint),
+            ttft=usage.ttft_seconds or None,
+            speed=usage.decode_tokens / usage.decode_seconds if usage.decode_seconds > 0 else None,
+            progress=self._loaded,
+        )
+
+    def _busy(self, chat: Chat, messages: Sequence[Message], live: LiveTurn) -> StatusState:
+        restored = live.restored
+        used = _last_usage(messages).cells if restored is None else restored.reused + restored.computed
+        phase: Phase = "reading"
+        progress = speed = None
+        if live.phase == "decode":
+            phase, speed = "generating", self._speed()
+        elif self._ready is None:
+            phase, progress = "waiting", self._loaded
+        elif live.progress is not None and live.progress.total:
+            progress, speed = live.progress.done / live.progress.total, live.progress.tokens_per_second
+        return self._with_engine(
+            chat,
+            phase,
+            used=used + self._tokens,
+            prompt=None if restored is None else restored.reused + restored.computed,
+            reused=0 if restored is None else restored.reused,
+            where="" if restored is None else source(restored.resident, restored.pages, restored.checkpoint),
+            ttft=None,
+            speed=speed,
+            progress=progress,
+        )
+
+    def _with_engine(
+        self,
+        chat: Chat,
+        phase: Phase,
+        *,
+        used: int,
+        prompt: int | None,
+        reused: int,
+        where: str,
+        ttft: float | None,
+        speed: float | None,
+        progress: float | None,
+    ) -> StatusState:
+        ready = self._ready
+        return StatusState(
+            phase=phase,
+            model=clean_line(ready.model.name if ready else chat.model),
+            type_k=ready.cache.type_k if ready else "",
+            type_v=ready.cache.type_v if ready else "",
+            used=used,
+            context=ready.cache.context if ready else 0,
+            prompt=prompt,
+            reused=reused,
+            source=where,
+            ttft=ttft,
+            speed=speed,
+            progress=progress,
+        )
+
+    def _speed(self) -> float | None:
+        seconds = self._last_at - self._first_at
+        return (self._tokens - 1) / seconds if seconds > 0.2 else None
+
+
+def _last_usage(messages: Sequence[Message]) -> Usage:
+    """The usage of the last answer that has one."""
+    for message in reversed(messages):
+        if usage := read_usage(message.usage):
+            return usage
+    return Usage()

@@ -1,0 +1,188 @@
+"""Where the person writes. Owns the draft and the recall of sent texts; must not know chats or commands.
+
+All editing keys run in the order in which they were typed: a binding with priority, or one that takes the way over the
+app, would overtake characters that still wait in this widget's queue.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.document._document import Location
+from textual.message import Message
+from textual.widgets import TextArea
+
+from kvchat.clean import clean
+from kvchat.ui.graphemes import boundary_after, boundary_before
+from kvchat.ui.paste import normal
+
+NEW_LINE_KEYS = frozenset({"ctrl+j", "shift+enter", "ctrl+enter", "shift+\r"})
+FOR_THE_SCREEN = frozenset({"ctrl+c", "ctrl+d", "pageup", "pagedown"})
+JOINERS = frozenset({"\u200c", "\u200d"})  # not printable for Python, so no text for TextArea, but part of emoji
+
+
+def _editing_keys() -> list[BindingType]:
+    """TextArea's bindings without the keys that mean something else here, with ids."""
+    found: list[BindingType] = []
+    for binding in TextArea.BINDINGS:
+        assert isinstance(binding, Binding)
+        keys = [key for key in binding.key.split(",") if key not in FOR_THE_SCREEN]
+        if keys:
+            name = "prompt." + binding.description.lower().replace(" ", "-")
+            found.append(Binding(",".join(keys), binding.action, binding.description, show=False, id=name))
+    return found
+
+
+class Prompt(TextArea, inherit_bindings=False):
+    """Enter sends, Ctrl+J (Shift+Enter, a backslash before Enter) makes a new line."""
+
+    DEFAULT_CSS = """
+    Prompt {
+        height: auto; min-height: 3; max-height: 12;
+        border: round $edge; padding: 0 1; background: $background; scrollbar-size-vertical: 1;
+        &:focus { border: round $primary; }
+        & .text-area--placeholder { color: $meta; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = _editing_keys()
+
+    class Submitted(Message):
+        """The person sent `text`. `literal`: it was pasted and begins with a slash, so it is no command."""
+
+        def __init__(self, text: str, literal: bool) -> None:
+            self.text = text
+            self.literal = literal
+            super().__init__()
+
+    def __init__(self, placeholder: str = "", *, id: str | None = None) -> None:
+        super().__init__(
+            id=id,
+            soft_wrap=True,
+            tab_behavior="focus",
+            show_line_numbers=False,
+            highlight_cursor_line=False,
+            compact=True,
+            placeholder=placeholder,
+        )
+        self.cursor_blink = False  # a blink is a frame twice a second for nothing
+        self._sent: list[str] = []
+        self._recalled: int | None = None
+        self._draft = ""
+        self._pasted_slash = False
+
+    def remember(self, texts: list[str]) -> None:
+        """What Up brings back, the oldest first."""
+        self._sent = list(texts)
+        self._recalled = None
+
+    def put(self, text: str) -> None:
+        """Replace the draft, with the cursor at its end."""
+        self.text = clean(text)
+        self.move_cursor(self.document.end)
+
+    def put_back(self, text: str) -> None:
+        """Return a text that could not be sent, before whatever was written since."""
+        self.put(f"{text}\n{self.text}" if self.text else text)
+
+    # ------------------------------------------------------------------ keys
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key == "enter":
+            _take(event)
+            self._enter()
+        elif event.key in NEW_LINE_KEYS:
+            _take(event)
+            self._type("\n")
+        elif event.character in JOINERS:
+            _take(event)
+            self._type(event.character)
+        elif event.key == "ctrl+d" and self.text:
+            _take(event)
+            self.action_delete_right()
+        elif not event.is_printable and (bindings := self._bindings.key_to_bindings.get(event.key)):
+            _take(event)
+            for binding in bindings:
+                await self.run_action(binding.action)
+        else:
+            await super()._on_key(event)
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        _take(event)
+        text = clean(normal(event.text))
+        if not self.text and text.startswith("/"):
+            self._pasted_slash = True
+        self._type(text)
+
+    def _type(self, text: str) -> None:
+        result = self._replace_via_keyboard(text, *self.selection)
+        if result is not None:
+            self.move_cursor(result.end_location)
+
+    def _enter(self) -> None:
+        row, column = self.cursor_location
+        if self.document.get_line(row)[:column].endswith("\\"):
+            self.replace("\n", (row, column - 1), (row, column))
+            return
+        text, literal = self.text, self._pasted_slash
+        if not text.strip():
+            return
+        self.clear_draft()
+        self.post_message(self.Submitted(text, literal))
+
+    def clear_draft(self) -> None:
+        """Empty the prompt; Up brings the text back."""
+        if self.text.strip():
+            self._sent.append(self.text)
+        self._recalled = None
+        self._pasted_slash = False
+        self.clear()
+        self.history.clear()
+
+    # ------------------------------------------------------------------ recall
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        """Up; from the first row, the text sent before."""
+        at_edge = self.wrapped_document.location_to_offset(self.cursor_location).y == 0
+        before = len(self._sent) if self._recalled is None else self._recalled
+        if select or not at_edge or before == 0:
+            super().action_cursor_up(select)
+            return
+        if self._recalled is None:
+            self._draft = self.text
+        self._recalled = before - 1
+        self.put(self._sent[self._recalled])
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        """Down; from the last row, the text sent after, and in the end the draft."""
+        row = self.wrapped_document.location_to_offset(self.cursor_location).y
+        if select or self._recalled is None or row < self.wrapped_document.height - 1:
+            super().action_cursor_down(select)
+            return
+        following = self._recalled + 1
+        self._recalled = following if following < len(self._sent) else None
+        self.put(self._draft if self._recalled is None else self._sent[following])
+
+    # ------------------------------------------------------------------ graphemes
+
+    def get_cursor_left_location(self) -> Location:
+        """One grapheme to the left, which backspace deletes as well."""
+        row, column = self.cursor_location
+        if column == 0:
+            return super().get_cursor_left_location()
+        return row, boundary_before(self.document.get_line(row), column)
+
+    def get_cursor_right_location(self) -> Location:
+        """One grapheme to the right, which delete deletes as well."""
+        row, column = self.cursor_location
+        line = self.document.get_line(row)
+        if column >= len(line):
+            return super().get_cursor_right_location()
+        return row, boundary_after(line, column)
+
+
+def _take(event: events.Event) -> None:
+    """The event is dealt with: neither the base class nor the screen may act on it."""
+    event.stop()
+    event.prevent_default()

@@ -1,0 +1,204 @@
+"""The status line. Owns which parts fit a width; must not know engines or chats, only the values of `StatusState`.
+
+It never wraps: parts drop in a fixed order until the rest fits. What moves is drawn four times a second at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from time import monotonic
+from typing import Literal, NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+from textual.content import Content
+from textual.timer import Timer
+from textual.widgets import Static
+
+Phase = Literal["starting", "loading", "idle", "waiting", "reading", "generating", "stopped", "failed"]
+GLYPHS: dict[Phase, str] = {
+    "starting": "◌",
+    "loading": "◌",
+    "idle": "○",
+    "waiting": "◔",
+    "reading": "◔",
+    "generating": "◐",
+    "stopped": "⏸",
+    "failed": "!",
+}
+GLYPH_STYLES: dict[Phase, str] = {
+    "waiting": "$warning",
+    "reading": "$warning",
+    "generating": "$success",
+    "failed": "$error",
+}
+DOING: dict[Phase, str] = {
+    "starting": "starting",
+    "loading": "loading",
+    "idle": "",
+    "waiting": "waiting for the engine",
+    "reading": "reading",
+    "generating": "generating",
+    "stopped": "",
+    "failed": "no engine",
+}
+HINTS = "⏎ send  ^J line  ^N new  ^S chats  ^Q quit"
+BUSY_HINTS = "esc stop  PgUp scroll"
+SHORTEST_PAUSE = 0.25  # seconds between two drawings
+BAR_CELLS = 8
+LONGEST_MODEL = 28
+
+
+@dataclass(frozen=True, slots=True)
+class StatusState:
+    """What the line says. Tokens, seconds, tokens per second; None and "" where there is nothing to say.
+
+    `progress` is the part of the model that is loaded, or of the prompt that is read, 0 to 1. `source` names where the
+    reused tokens came from.
+    """
+
+    phase: Phase = "starting"
+    model: str = ""
+    type_k: str = ""
+    type_v: str = ""
+    used: int = 0
+    context: int = 0
+    prompt: int | None = None
+    reused: int = 0
+    source: str = ""
+    ttft: float | None = None
+    speed: float | None = None
+    progress: float | None = None
+
+
+class Part(NamedTuple):
+    """One segment: its text, its style, and the level of shortening at which it is dropped."""
+
+    text: str
+    style: str = ""
+    until: int = 99
+
+
+def status_line(state: StatusState, width: int) -> Content:
+    """The longest form that fits into `width` cells."""
+    for level in range(9):
+        parts = [part for part in _parts(state, level) if part.text and level < part.until]
+        if _cells(parts) <= width:
+            return _joined(parts)
+    left = _joined(parts)
+    return Content(set_cell_size(left.plain, max(0, width)).rstrip())
+
+
+def _parts(state: StatusState, level: int) -> list[Part]:
+    """All parts at a level of shortening, from 0 (everything) to 8 (glyph, fill of the context, what happens)."""
+    longest = LONGEST_MODEL if level < 6 else 8
+    busy = state.phase in {"waiting", "reading", "generating"}
+    return [
+        Part(GLYPHS[state.phase], GLYPH_STYLES.get(state.phase, "$meta")),
+        Part(_shortened(state.model, longest), "$foreground", until=8),
+        Part(_cache_types(state, long=level < 4), until=7),
+        *_meter(state, level),
+        Part(_reuse(state), until=4),
+        Part(f"first {state.ttft:.2f} s" if state.ttft is not None else "", until=2),
+        Part(_activity(state), "$foreground"),
+        Part(BUSY_HINTS if busy else HINTS, until=1),
+    ]
+
+
+def _meter(state: StatusState, level: int) -> list[Part]:
+    if not state.context:
+        return []
+    share = min(1.0, state.used / state.context)
+    color = "$success" if share < 0.8 else "$warning" if share < 0.93 else "$error"
+    percent = Part(f"{share:.0%}", color)
+    if level >= 5:
+        return [percent]
+    full = round(share * BAR_CELLS)
+    bar = Part("━" * full, color), Part("━" * (BAR_CELLS - full), "$edge")
+    numbers = Part(f"{_thousands(state.used)}/{_thousands(state.context)}") if level < 3 else percent
+    return [Part("ctx", until=4), *bar, numbers]
+
+
+def _cache_types(state: StatusState, *, long: bool) -> str:
+    if not state.type_k:
+        return ""
+    if state.type_k == state.type_v:
+        return f"KV {state.type_k}" if long else state.type_k
+    return f"K {state.type_k} V {state.type_v}" if long else f"{state.type_k}/{state.type_v}"
+
+
+def _reuse(state: StatusState) -> str:
+    if state.prompt is None:
+        return ""
+    reused = f"reused {_thousands(state.reused)} of {_thousands(state.prompt)}"
+    return f"{reused} ({state.source})" if state.source else reused
+
+
+def _activity(state: StatusState) -> str:
+    percent = f"{state.progress:.0%}" if state.progress is not None else ""
+    digits = 0 if state.phase == "reading" else 1
+    speed = f"{state.speed:.{digits}f} t/s" if state.speed is not None else ""
+    return " ".join(filter(None, (DOING[state.phase], percent, speed)))
+
+
+def _thousands(count: int) -> str:
+    return str(count) if count < 1000 else f"{count / 1000:.1f}k".replace(".0k", "k")
+
+
+def _shortened(text: str, cells: int) -> str:
+    return text if cell_len(text) <= cells else set_cell_size(text, cells - 1).rstrip() + "…"
+
+
+def _joined(parts: list[Part]) -> Content:
+    pieces: list[Content] = []
+    for index, part in enumerate(parts):
+        if index:
+            pieces.append(Content(_gap(parts[index - 1], part)))
+        pieces.append(Content.styled(part.text, part.style) if part.style else Content(part.text))
+    return Content.assemble(*pieces)
+
+
+def _cells(parts: list[Part]) -> int:
+    gaps = sum(len(_gap(before, after)) for before, after in pairwise(parts))
+    return gaps + sum(cell_len(part.text) for part in parts)
+
+
+def _gap(before: Part, after: Part) -> str:
+    """The two halves of the bar stand together, it is close to its name and numbers, the rest is further apart."""
+    if before.text.startswith("━"):
+        return "" if after.text.startswith("━") else " "
+    return " " if after.text.startswith("━") or before.text in GLYPHS.values() else "  "
+
+
+class StatusLine(Static):
+    """One line of text below the prompt."""
+
+    DEFAULT_CSS = "StatusLine { height: 1; padding: 0 1; color: $meta; background: $background; }"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__("", id=id, markup=False)
+        self._state = StatusState()
+        self._drawn_at = 0.0
+        self._timer: Timer | None = None
+
+    def say(self, state: StatusState) -> None:
+        """Show this, now or at the end of the shortest pause."""
+        if state == self._state:
+            return
+        self._state = state
+        if self._timer is not None:
+            return
+        pause = self._drawn_at + SHORTEST_PAUSE - monotonic()
+        if pause <= 0:
+            self._draw()
+        else:
+            self._timer = self.set_timer(pause, self._draw)
+
+    def on_resize(self) -> None:
+        """Another width shows other parts."""
+        self._draw()
+
+    def _draw(self) -> None:
+        self._timer = None
+        self._drawn_at = monotonic()
+        self.update(status_line(self._state, self.content_size.width))

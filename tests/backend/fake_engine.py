@@ -1,0 +1,75 @@
+"""A child that speaks the engine's protocol and fails as told: `fake_engine.py MODE FD`."""
+
+import os
+import signal
+import sys
+import time
+from multiprocessing.connection import Connection
+
+from kvchat.backend.protocol import (
+    CacheInfo,
+    Cancel,
+    Failure,
+    Generate,
+    LoadFailed,
+    ModelInfo,
+    Ready,
+    Restored,
+    TextDelta,
+    TurnFinished,
+    Usage,
+)
+
+
+def ready(config):
+    model = ModelInfo("m", config.model_path, "llama", "GQA", "f", "k", "GGUF", 2048, 1)
+    cache = CacheInfo(config.type_k, config.type_v, 512, False, 1, 0, config.extra_buffers, True)
+    return Ready(model, cache, 0.1)
+
+
+def die(number):
+    print("last words", flush=True)
+    os.kill(os.getpid(), number)
+    time.sleep(10)
+
+
+def answer(mode, pipe, request):
+    if mode == "die-in-restore" and request.keep_kv:
+        die(signal.SIGSEGV)
+    pipe.send(Restored(request.turn, 0, 0, 0, 0, 1, 0.0, None if request.keep_kv else "no-kv"))
+    pipe.send(TextDelta(request.turn, "half ", (1,)))
+    if mode == "die-in-answer":
+        die(signal.SIGABRT)
+    if mode == "wait-for-cancel":
+        while not isinstance(pipe.recv(), Cancel):
+            pass
+        pipe.send(TurnFinished(request.turn, "cancelled", Usage()))
+        return
+    pipe.send(TurnFinished(request.turn, "stop", Usage()))
+
+
+def main():
+    mode, pipe = sys.argv[1], Connection(int(sys.argv[2]))
+    config = pipe.recv().config
+    if mode == "no-extra-buffers" and config.extra_buffers:
+        die(signal.SIGILL)
+    if mode == "only-plain" and (config.extra_buffers or config.flash_attention != "off" or config.type_k != "f16"):
+        die(signal.SIGSEGV)
+    if mode == "die-in-load":
+        die(signal.SIGILL)
+    if mode == "killed-in-load":
+        die(signal.SIGKILL)
+    if mode == "refuse":
+        pipe.send(LoadFailed(Failure("no", "try another")))
+        return
+    pipe.send(ready(config))
+    try:
+        while True:
+            command = pipe.recv()
+            if isinstance(command, Generate):
+                answer(mode, pipe, command)
+    except EOFError:
+        print("goodbye", flush=True)
+
+
+main()

@@ -1,0 +1,198 @@
+"""`kvchat ask` when something goes wrong, or when somebody has heard enough."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from asking import Asked, kept
+from fake_backend import delta, finished, make_ready, prompt_events, turn_events
+from scripted_engine import Script, ScriptedEngine, answer
+
+from kvchat.backend.protocol import EngineDied, Event, Failure, Generate, LoadFailed, Loading, Usage
+from kvchat.errors import KvchatError, UsageError
+from kvchat.paths import Paths
+
+# ------------------------------------------------------------------ what can go wrong
+
+
+def test_notes_of_the_engine_are_said_once(ask: Callable[..., Asked], engine: ScriptedEngine) -> None:
+    ready = replace(make_ready(), notes=("extra buffers are off",))
+    died = EngineDied("the engine was killed by SIGILL", (), True)
+    engine.begin = [died, ready, ready]
+    asked = ask("x")
+    assert asked.code == 0
+    assert asked.out.getvalue() == "Hello there.\n"
+    assert asked.err.getvalue() == (
+        "note: the engine was killed by SIGILL, and is started again\nnote: extra buffers are off\n"
+    )
+
+
+def test_a_model_that_cannot_be_loaded(ask: Callable[..., Asked], engine: ScriptedEngine, paths: Paths) -> None:
+    engine.begin = [LoadFailed(Failure("first.gguf is truncated", "download it again"))]
+    with pytest.raises(KvchatError) as caught:
+        ask("Are you there?")
+    assert (caught.value.message, caught.value.hint) == ("first.gguf is truncated", "download it again")
+    assert kept(paths)[0].text == "Are you there?"  # no word is lost
+
+
+def died_in_the_middle(request: Generate) -> Iterator[Event]:
+    yield from (*prompt_events(request), delta(request, "Once upon"))
+    yield finished(request, "died", Failure("the engine was killed by SIGKILL", "a hint of the engine"))
+    yield EngineDied("the engine was killed by SIGKILL", (), True)
+
+
+def test_an_engine_that_dies_leaves_what_had_come(
+    ask: Callable[..., Asked], engine: ScriptedEngine, paths: Paths
+) -> None:
+    engine.script = died_in_the_middle
+    asked = Asked()
+    with pytest.raises(KvchatError, match="SIGKILL") as caught:
+        ask("Tell me", asked=asked)
+    assert asked.out.getvalue() == "Once upon\n"
+    assert f"kvchat ask --resume --chat {kept(paths)[-1].chat}" in caught.value.hint
+    assert (kept(paths)[-1].text, kept(paths)[-1].finish) == ("Once upon", "died")
+
+
+def test_resume_goes_on_with_the_same_message(ask: Callable[..., Asked], engine: ScriptedEngine, paths: Paths) -> None:
+    engine.script = died_in_the_middle
+    with pytest.raises(KvchatError):
+        ask("Tell me")
+    engine.script = answer(" a time.")
+    shown = json.loads(ask(resume=True, json=True).out.getvalue())
+    assert shown["text"] == "Once upon a time."
+    assert engine.requests[-1].continue_reply is True
+    assert [m.text for m in kept(paths)] == ["Tell me", "Once upon a time."]
+
+
+def test_resume_takes_no_question_and_reads_no_stdin(ask: Callable[..., Asked]) -> None:
+    with pytest.raises(UsageError, match="--resume"):
+        ask("x", resume=True)
+
+
+def test_nothing_to_resume(ask: Callable[..., Asked]) -> None:
+    ask("x")
+    with pytest.raises(KvchatError, match="no unfinished answer"):
+        ask(resume=True)
+
+
+def test_kv_that_could_not_be_saved_is_said(ask: Callable[..., Asked], engine: ScriptedEngine) -> None:
+    def script(request: Generate) -> Iterator[Event]:
+        yield delta(request, "Yes")
+        yield replace(finished(request), usage=Usage(save_problem="the disk is full"))
+
+    engine.script = script
+    asked = ask("x")
+    assert asked.code == 0
+    assert "the disk is full" in asked.err.getvalue()
+
+
+def test_a_full_context_is_said(ask: Callable[..., Asked], engine: ScriptedEngine) -> None:
+    engine.script = lambda request: iter(turn_events(request, ["Half"], "context"))
+    asked = ask("x")
+    assert asked.code == 0
+    assert "context of 4096 tokens is full" in asked.err.getvalue()
+
+
+def test_chats_that_cannot_be_opened(ask: Callable[..., Asked], engine: ScriptedEngine, paths: Paths) -> None:
+    paths.chats_db.write_bytes(b"no database " * 100)
+    with pytest.raises(KvchatError):
+        ask("x")
+    assert engine.requests == []  # nothing is computed for words that are not kept
+
+
+# ------------------------------------------------------------------ interrupts
+
+
+def interrupted(engine: ScriptedEngine, *signals: signal.Signals) -> Script:
+    """A script in which somebody sends the signals after the first word."""
+
+    def script(request: Generate) -> Iterator[Event]:
+        yield from (*prompt_events(request), delta(request, "Once"))
+        for each in signals:
+            os.kill(os.getpid(), each)
+            assert engine.cancelled.wait(30)
+        if len(signals) == 1:
+            yield finished(request, "cancelled")
+
+    return script
+
+
+def test_json_of_an_interrupted_answer(ask: Callable[..., Asked], engine: ScriptedEngine) -> None:
+    engine.script = interrupted(engine, signal.SIGINT)
+    asked = ask("x", json=True)
+    assert asked.code == 130
+    shown = json.loads(asked.out.getvalue())
+    assert (shown["finish"], shown["text"]) == ("cancelled", "Once")
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_what_had_come(
+    ask: Callable[..., Asked], engine: ScriptedEngine, paths: Paths, which: signal.Signals
+) -> None:
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    engine.script = interrupted(engine, which)
+    asked = ask("Tell me")
+    assert (asked.code, asked.out.getvalue()) == (130, "Once\n")
+    assert (kept(paths)[-1].text, kept(paths)[-1].finish) == ("Once", "cancelled")
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+
+
+def test_a_second_interrupt_ends_at_once(ask: Callable[..., Asked], engine: ScriptedEngine, paths: Paths) -> None:
+    engine.script = interrupted(engine, signal.SIGINT, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        ask("Tell me")
+    assert engine.closed
+    assert kept(paths)[-1].text == "Once"
+
+
+def test_an_interrupt_while_the_model_loads(ask: Callable[..., Asked], engine: ScriptedEngine, paths: Paths) -> None:
+    def load() -> Iterator[Event]:
+        yield Loading(0.1)
+        while not kept(paths):
+            pass  # until the question is on disk
+        os.kill(os.getpid(), signal.SIGINT)
+
+    engine.begin = load()  # type: ignore[assignment]
+    asked = ask("Tell me")
+    assert (asked.code, asked.out.getvalue()) == (130, "")
+    assert kept(paths)[0].text == "Tell me"
+    assert engine.requests == []
+
+
+class Full(io.StringIO):
+    """A stdout that takes so many pieces."""
+
+    def __init__(self, pieces: int, error: OSError) -> None:
+        super().__init__()
+        self.pieces = pieces
+        self.error = error
+
+    def write(self, text: str) -> int:
+        self.pieces -= 1
+        if self.pieces < 0:
+            raise self.error
+        return super().write(text)
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), OSError(28, "No space left on device")])
+def test_an_answer_that_nobody_takes_is_stopped_and_kept(
+    ask: Callable[..., Asked], engine: ScriptedEngine, paths: Paths, error: OSError
+) -> None:
+    def script(request: Generate) -> Iterator[Event]:
+        yield from (*prompt_events(request), delta(request, "One"), delta(request, " two"))
+        assert engine.cancelled.wait(30)
+        yield finished(request, "cancelled")
+
+    engine.script = script
+    asked = Asked()
+    asked.out = Full(1, error)
+    with pytest.raises(OSError) as caught:
+        ask("Tell me", asked=asked)
+    assert caught.value is error
+    assert kept(paths)[-1].text == "One two"

@@ -1,0 +1,95 @@
+"""`kvchat doctor` with a scripted engine."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from fake_backend import make_ready
+from scripted_engine import ScriptedEngine
+
+import kvchat
+from kvchat.backend.protocol import EngineDied, Failure, LoadFailed, Loading
+from kvchat.commands import doctor
+from kvchat.config import Settings
+from kvchat.paths import Paths
+
+NOTE = "extra buffers: off, because the engine was killed by SIGILL"
+
+
+def examine(paths: Paths, engine: ScriptedEngine, *, json: bool = False, model: str | None = None) -> tuple[int, str]:
+    out = io.StringIO()
+    code = doctor.run_doctor(Settings(model=model), paths, json=json, out=out, engine_factory=engine)
+    return code, out.getvalue()
+
+
+def test_a_healthy_machine(paths: Paths, engine: ScriptedEngine) -> None:
+    code, text = examine(paths, engine)
+    assert code == 0
+    assert f"kvchat      {kvchat.__version__}, Python 3." in text
+    assert "llama-cpp-python 0." in text
+    assert "llama.cpp starts: first was loaded" in text
+    assert "cache K f16, V f16, context 4096 tokens, flash attention off, 1 thread, no GPU, KV state is kept" in text
+    assert "PROBLEM" not in text
+    assert engine.closed
+
+
+def test_a_build_that_dies_says_what_was_turned_off_and_what_it_costs(paths: Paths, engine: ScriptedEngine) -> None:
+    ready = make_ready(name="first")
+    ready = replace(ready, notes=(NOTE,), cache=replace(ready.cache, extra_buffers=False))
+    engine.begin = [EngineDied("the engine was killed by SIGILL", (), True), ready]
+    code, text = examine(paths, engine)
+    assert code == 0
+    assert "- While it started, the engine was killed by SIGILL; another configuration was tried." in text
+    assert f"- {NOTE}" in text
+    assert "reading a prompt takes longer. Answers are right." in text
+
+
+def test_a_model_that_does_not_load(paths: Paths, engine: ScriptedEngine) -> None:
+    engine.begin = [Loading(0.1), LoadFailed(Failure("not enough memory", "use a smaller model"))]
+    code, text = examine(paths, engine)
+    assert code == 1
+    assert "llama.cpp does not start: not enough memory\nhint: use a smaller model" in text
+    assert engine.closed
+
+
+def test_an_unknown_model(paths: Paths, engine: ScriptedEngine) -> None:
+    code, text = examine(paths, engine, model="frist")
+    assert code == 1
+    assert "did you mean first?" in text
+    assert engine.configs == []
+
+
+def test_no_model(home: object, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, paths: Paths) -> None:
+    monkeypatch.setattr(doctor, "find_models", lambda *_: [])
+    code, text = examine(paths, engine)
+    assert code == 1
+    assert "No model was found" in text
+
+
+def test_a_folder_that_cannot_be_used(paths: Paths, engine: ScriptedEngine) -> None:
+    paths.kv_folder.write_text("a file in the way")
+    code, text = examine(paths, engine)
+    assert code == 1
+    assert f"PROBLEM: {paths.kv_folder} is a file" in text
+
+
+def test_json(paths: Paths, engine: ScriptedEngine) -> None:
+    paths.log_file.parent.write_text("a file in the way")
+    code, text = examine(paths, engine, json=True)
+    report = json.loads(text)
+    assert code == 1
+    assert report["models"][:2] == ["first", "second"]
+    assert report["engine"]["starts"] is True
+    assert report["engine"]["cache"]["type_k"] == "f16"
+    assert report["folder_problems"] == {"engine log": f"{paths.log_file.parent} is a file"}
+    assert report["cores_physical"] >= 1
+    assert report["cores_physical"] <= report["cores_logical"]
+
+
+def test_model_names_cannot_steer_the_terminal(paths: Paths, engine: ScriptedEngine) -> None:
+    (paths.models_folder / "first.gguf").rename(paths.models_folder / "a\x1b[2J.gguf")
+    _, text = examine(paths, engine)
+    assert "\x1b" not in text

@@ -1,0 +1,150 @@
+"""`kvchat models ls` and `models show`."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+
+from kvchat.commands.models import run_ls, run_show
+from kvchat.errors import KvchatError
+from kvchat.library import find
+from kvchat.paths import Paths
+
+
+@pytest.fixture
+def paths(home: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
+    monkeypatch.setattr(find, "_BUILT_IN_PACKAGE", "no_such_package_anywhere")
+    monkeypatch.setattr("kvchat.commands.models.drop_in_folders", tuple)
+    found = Paths.find({"KVCHAT_HOME": str(home)})
+    found.models_folder.mkdir()
+    return found
+
+
+def ls(paths: Paths, *, as_json: bool = False) -> str:
+    out = io.StringIO()
+    assert run_ls(paths, json=as_json, out=out) == 0
+    return out.getvalue()
+
+
+def show(paths: Paths, name: str, *, as_json: bool = False) -> str:
+    out = io.StringIO()
+    assert run_show(paths, name, json=as_json, out=out) == 0
+    return out.getvalue()
+
+
+def test_ls_without_models(paths: Paths) -> None:
+    assert str(paths.models_folder) in ls(paths)
+    assert json.loads(ls(paths, as_json=True)) == []
+
+
+def test_ls(paths: Paths) -> None:
+    tiny.build("mqa", paths.models_folder, context=8192)
+    tiny.build("mamba", paths.models_folder)
+    title, mamba, mqa = ls(paths).splitlines()
+    assert title.split() == [
+        "name",
+        "architecture",
+        "attention",
+        "parameters",
+        "quantization",
+        "size",
+        "context",
+        "source",
+    ]
+    assert mamba.split()[:3] == ["mamba", "mamba", "recurrent"]
+    assert mqa.split()[:3] == ["mqa", "llama", "MQA"]
+    assert "8,192" in mqa
+    assert title.index("source") == mqa.index("models") == mamba.index("models")
+
+
+def test_ls_json(paths: Paths) -> None:
+    path = tiny.build("llama", paths.models_folder)
+    width, rows, kv, ffn = 128, 256, 128, 128
+    layer = 2 * rows * width + 2 * kv * width + 3 * ffn * width + 2 * width
+    assert json.loads(ls(paths, as_json=True)) == [
+        {
+            "name": "llama",
+            "architecture": "llama",
+            "attention": "GQA",
+            "parameters": 2 * 512 * width + width + 2 * layer,
+            "quantization": "F16",
+            "size": path.stat().st_size,
+            "context_trained": 4096,
+            "path": str(path),
+            "source": "models",
+            "error": None,
+        }
+    ]
+
+
+def test_ls_lists_bad_files_with_the_reason(paths: Paths) -> None:
+    good = tiny.build("llama", paths.models_folder)
+    (paths.models_folder / "cut.gguf").write_bytes(good.read_bytes()[:-5000])
+    (paths.models_folder / "text.gguf").write_bytes(b"not a model")
+    rows = {row["name"]: row for row in json.loads(ls(paths, as_json=True))}
+    assert rows["llama"]["error"] is None
+    assert "truncated" in rows["cut"]["error"]
+    assert rows["text"] == {
+        **dict.fromkeys(("architecture", "attention", "parameters", "quantization", "context_trained")),
+        "name": "text",
+        "size": 11,
+        "path": str(paths.models_folder / "text.gguf"),
+        "source": "models",
+        "error": rows["text"]["error"],
+    }
+    assert "not a GGUF file" in rows["text"]["error"]
+    assert "not a GGUF file" in ls(paths)
+
+
+def test_show(paths: Paths) -> None:
+    tiny.build("deepseek2", paths.models_folder)
+    lines = show(paths, "deep").splitlines()
+    facts = {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in lines}
+    assert facts["attention"] == "MLA, 2 layers"
+    assert facts["KV per token"] == "f16 384 bytes, bf16 384 bytes, q8_0 204 bytes, q4_0 108 bytes"
+    assert facts["chat template"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("kind", "overrides", "expected"),
+    [
+        # two layers, K and V of two heads of 64
+        ("llama", {}, {"f16": 1024, "bf16": 1024, "q8_0": 2 * 2 * 4 * 34, "q4_0": 2 * 2 * 4 * 18}),
+        # two heads of 80: quantized types are refused
+        ("mha", {"head_size": 80}, {"f16": 1280, "bf16": 1280, "q8_0": None, "q4_0": None}),
+        ("mamba", {}, {"f16": 0, "bf16": 0, "q8_0": 0, "q4_0": 0}),
+    ],
+)
+def test_show_json(kind: str, overrides: dict[str, Any], expected: dict[str, int | None], paths: Paths) -> None:
+    tiny.build(kind, paths.models_folder, **overrides)
+    facts = json.loads(show(paths, kind, as_json=True))
+    assert facts["kv_bytes_per_token"] == expected
+    assert facts["kept_on_disk"] is (kind != "mamba")
+    assert facts["chat_template"] is True
+
+
+def test_show_without_template(paths: Paths) -> None:
+    tiny.build("llama", paths.models_folder, chat_template=None)
+    assert "ChatML" in show(paths, "llama")
+    assert json.loads(show(paths, "llama", as_json=True))["chat_template"] is False
+
+
+def test_show_refuses(paths: Paths) -> None:
+    (paths.models_folder / "bad.gguf").write_bytes(b"GGUFgarbage")
+    with pytest.raises(KvchatError):
+        run_show(paths, "bad", json=False, out=io.StringIO())
+    with pytest.raises(KvchatError, match="no model 'other'"):
+        run_show(paths, "other", json=False, out=io.StringIO())
+
+
+def test_metadata_cannot_reach_the_terminal(paths: Paths) -> None:
+    path = tiny.build("llama", paths.models_folder, name="a\x1b[31mb")
+    assert "\x1b" in path.name
+    for text in (ls(paths), show(paths, str(path))):
+        assert "\x1b" not in text
+    assert len(ls(paths).splitlines()) == 2

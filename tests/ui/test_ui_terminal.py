@@ -1,0 +1,174 @@
+"""The app on a real terminal, typed at with raw bytes: order of keys, pastes, foreign output, the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from terminal import Terminal
+
+Start = Callable[..., Terminal]
+PROGRAM = Path(__file__).parent / "fake_app.py"
+
+
+@pytest.fixture
+def start(home: Path) -> Iterator[Start]:
+    """Starts the app; ends it after the test."""
+    made: list[Terminal] = []
+
+    def run(*arguments: str, columns: int = 100, rows: int = 30) -> Terminal:
+        terminal = Terminal([sys.executable, str(PROGRAM), *arguments], columns, rows, {"KVCHAT_HOME": str(home)})
+        made.append(terminal)
+        terminal.wait_for("fake-1b")
+        return terminal
+
+    yield run
+    for terminal in made:
+        terminal.close()
+
+
+def users(home: Path) -> list[str]:
+    """What was sent, from the disk."""
+    with sqlite3.connect(home / "chats.db") as chats:
+        return [text for (text,) in chats.execute("SELECT text FROM messages WHERE role = 'user' ORDER BY number")]
+
+
+def answered(terminal: Terminal, text: str) -> None:
+    """Wait until the answer stands there and is finished."""
+    terminal.wait_until(lambda: text in terminal.text() and "○" in terminal.text(), text)
+
+
+def test_enter_in_the_same_write_as_the_text(start: Start, home: Path) -> None:
+    terminal = start()
+    terminal.send(b"hi\r")
+    answered(terminal, "echo 'hi'")
+    terminal.send(b"abc\r")
+    answered(terminal, "echo 'abc'")
+    assert users(home) == ["hi", "abc"]
+
+
+def test_editing_keys_keep_their_order(start: Start, home: Path) -> None:
+    terminal = start()
+    terminal.send(b"ba\x7fckspace\r")
+    answered(terminal, "echo 'bckspace'")
+    terminal.send(b"hello\x1b[D\x1b[DXY\r")
+    answered(terminal, "echo 'helXYlo'")
+    terminal.send(b"one two\x17three\r")
+    answered(terminal, "echo 'one three'")
+    assert users(home) == ["bckspace", "helXYlo", "one three"]
+
+
+def test_all_ways_to_a_new_line(start: Start, home: Path) -> None:
+    terminal = start()
+    terminal.send(b"a\x1b[13;2ub\x1b[27;2;13~c\nd\\\re\r")
+    terminal.wait_for("echo")
+    assert users(home) == ["a\nb\nc\nd\ne"]
+
+
+def test_a_paste_is_text_whatever_it_holds(start: Start, home: Path) -> None:
+    terminal = start()
+    terminal.send(b"\x1b[200~one\r\x1b[31mtwo\x1b]0;title\x07\tthr")
+    terminal.send("ee 한글\r\nfour\x1b[201~".encode())
+    terminal.wait_for("four")
+    assert not (home / "chats.db").exists() or users(home) == []
+    terminal.send(b"\r")
+    terminal.wait_for("echo")
+    assert users(home) == ["one\ntwo\tthree 한글\nfour"]
+
+
+def test_a_pasted_slash_is_no_command(start: Start, home: Path) -> None:
+    terminal = start()
+    terminal.send(b"\x1b[200~/quit\x1b[201~\r")
+    terminal.wait_for("echo")
+    assert users(home) == ["/quit"]
+
+
+def test_graphemes_are_deleted_as_one(start: Start, home: Path) -> None:
+    terminal = start()
+    terminal.send("a👩‍💻b".encode() + b"\x7f\x7fc\x1b[D\x1b[D" + "e\u0301한".encode() + b"\x7f\x7f\r")
+    answered(terminal, "echo 'ac'")
+    assert users(home) == ["ac"]
+
+
+def test_nothing_foreign_reaches_the_screen(start: Start, home: Path) -> None:
+    terminal = start()
+    terminal.send(b"!noise\r")
+    terminal.wait_for("quiet")
+    assert b"NOISE" not in terminal.raw
+    log = home / "logs" / "app.log"
+    assert b"NOISE-ON-1" in log.read_bytes()
+    assert b"NOISE-ON-2" in log.read_bytes()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_a_model_cannot_command_the_terminal(start: Start) -> None:
+    terminal = start()
+    terminal.raw.clear()
+    terminal.send(b"!evil\r")
+    terminal.wait_for("␛]0;OWNED")
+    for bad in (b"\x1b]0;OWNED", b"\x1b]52", b"\x1b[2Jd", "\x9b".encode(), "\u202e".encode(), b"\x00"):
+        assert bad not in terminal.raw
+
+
+@pytest.mark.parametrize("keys", [b"\x11", b"\x04", b"/quit\r", b"\x03\x03"])
+def test_the_terminal_is_restored_on_every_way_out(start: Start, keys: bytes) -> None:
+    terminal = start()
+    terminal.send(keys)
+    assert terminal.ended() == 0
+    _restored(terminal)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_cleanly(start: Start, home: Path, number: signal.Signals) -> None:
+    terminal = start()
+    terminal.send(b"!slow\r")
+    terminal.wait_for("piece 20")
+    os.kill(terminal.process.pid, number)
+    assert terminal.ended() == 128 + number
+    _restored(terminal)
+    with sqlite3.connect(home / "chats.db") as chats:
+        text, finish = chats.execute("SELECT text, finish FROM messages WHERE role = 'assistant'").fetchone()
+    assert text.startswith("piece 0\npiece 1\n")
+    assert finish == "cancelled"
+
+
+def test_a_closed_window_ends_it(start: Start) -> None:
+    terminal = start()
+    terminal.hang_up()
+    assert terminal.ended() != 0
+
+
+def test_start_ask_quit_and_resume(start: Start) -> None:
+    terminal = start()
+    terminal.send(b"remember me\r")
+    answered(terminal, "echo 'remember me'")
+    terminal.send(b"\x11")
+    assert terminal.ended() == 0
+    again = start("-c")
+    again.wait_for("echo 'remember me'")
+    again.send(b"and me\r")
+    answered(again, "echo 'and me'")
+
+
+def test_windows_are_resized_while_text_streams(start: Start) -> None:
+    terminal = start(columns=120, rows=36)
+    terminal.send(b"!slow\r")
+    terminal.wait_for("piece 40")
+    for columns, rows in ((80, 24), (40, 12), (20, 6), (200, 50)):
+        terminal.resize(columns, rows)
+        terminal.wait_for("piece")
+    terminal.send(b"\x1b")
+    terminal.wait_for("stopped: /continue goes on")
+    assert terminal.process.poll() is None
+
+
+def _restored(terminal: Terminal) -> None:
+    assert terminal.settings() == terminal.before
+    for sequence in (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1003l", b"\x1b[?2004l"):
+        assert sequence in terminal.raw
