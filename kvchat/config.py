@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ class Settings:
     """Everything that can be chosen. `context`, `threads`, `kv_budget` (bytes) 0 and `gpu_layers` -1: automatic.
 
     `model` is a path or a name, None for the one last used or the best one found. `system` None: not said, so a chat
-    keeps its own; "" is a chat without one. `kv` False neither restores nor saves KV state.
+    keeps its own; "" is a chat without one. `new_system` is that of a flag alone: what one command line says may change an
+    old chat's system prompt, what stands in a settings file may not. `kv` False neither restores nor saves KV state.
     """
 
     model: str | None = None
@@ -57,6 +58,7 @@ class Settings:
     history: History = "append"
     sampling: Sampling = field(default_factory=Sampling)
     system: str | None = None
+    new_system: str | None = None
     kv: bool = True
     kv_budget: int = 0
 
@@ -71,7 +73,7 @@ def load_settings(paths: Paths, environ: Mapping[str, str], flags: Mapping[str, 
     values.update(_from_environment(environ))
     for key, value in flags.items():
         values[key] = _read(BY_KEY[key], value, BY_KEY[key].flag)
-    settings = _settings(values)
+    settings = replace(_settings(values), new_system=values["system"] if "system" in flags else None)
     _check_together(settings)
     return settings
 

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import signal
 import struct
 import subprocess
@@ -32,8 +33,9 @@ class Terminal:
         self._screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
         self._lock = threading.Lock()
+        self._hung_up = False
         self._master, slave = pty.openpty()
-        self.before = termios.tcgetattr(slave)
+        self.before = termios.tcgetattr(self._master)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.process = subprocess.Popen(
             command,
@@ -44,12 +46,14 @@ class Terminal:
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 (one system call, no lock)
         )
-        self._slave = slave  # kept open, so that the settings can be read when the program has ended
+        os.close(slave)
         self._thread = threading.Thread(target=self._pump, daemon=True)
         self._thread.start()
 
     def _pump(self) -> None:
-        while True:
+        while not self._hung_up:
+            if not select.select([self._master], [], [], 0.05)[0]:
+                continue
             try:
                 data = os.read(self._master, 65536)
             except OSError:
@@ -69,7 +73,8 @@ class Terminal:
     def lines(self) -> list[str]:
         """The screen as it is now."""
         with self._lock:
-            return [line.rstrip() for line in self._screen.display]
+            buffer, columns = self._screen.buffer, range(self._screen.columns)
+            return ["".join(buffer[y][x].data for x in columns).rstrip() for y in range(self._screen.lines)]
 
     def text(self) -> str:
         return "\n".join(self.lines())
@@ -97,25 +102,23 @@ class Terminal:
     def ended(self, seconds: float = 30.0) -> int:
         """Wait for the end of the program and of its output; the exit code."""
         code = self.process.wait(seconds)
-        time.sleep(0.05)  # what it wrote last is in the buffer of the terminal
+        self._thread.join(seconds)
         return code
 
     def settings(self) -> list[object]:
         """The modes of the terminal now."""
-        return termios.tcgetattr(self._slave)
+        return termios.tcgetattr(self._master)
 
     def hang_up(self) -> None:
         """The window is closed."""
-        os.close(self._slave)
-        self._slave = -1
+        self._hung_up = True
+        self._thread.join()
         os.close(self._master)
-        self._master = -1
 
     def close(self) -> None:
         """End the program, if it has not ended."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        for descriptor in (self._slave, self._master):
-            if descriptor >= 0:
-                os.close(descriptor)
+        if not self._hung_up:
+            self.hang_up()

@@ -257,3 +257,11 @@ def test_engine_config(paths: Paths) -> None:
     assert (config.model_path, config.context, config.type_k, config.threads) == ("/models/m.gguf", 512, "q8_0", 2)
     assert (config.kv_folder, config.kv_budget, config.extra_buffers) == (str(paths.kv_folder), 5, True)
     assert engine_config(Settings(kv=False), Path("m"), paths).kv_folder is None
+
+
+def test_only_a_flag_changes_the_system_prompt_of_an_old_chat(home: Path) -> None:
+    paths = Paths.find({"KVCHAT_HOME": str(home)})
+    (home / "config.toml").write_text('system = "from the file"\n')
+    assert load_settings(paths, {"KVCHAT_SYSTEM": "from a variable"}, {}).new_system is None
+    settings = load_settings(paths, {}, {"system": "from a flag"})
+    assert (settings.system, settings.new_system) == ("from a flag", "from a flag")

@@ -209,11 +209,11 @@ class Engine:
         self._distrust_store = child.ready and False in owed.values()
         again = self._deaths < MOST_DEATHS if child.ready else crashed
         choice = self._journal.choose(self._config) if again else None
-        for turn in owed:
-            self._post(_unfinished(turn, cause))
         log = tail(self._log_file, child.log_start)
         note = "; ".join(choice.notes) if choice else ""
         self._post(EngineDied(f"the engine {cause}", log, choice is not None, note))
+        for turn in owed:
+            self._post(_unfinished(turn, cause))
         if choice is None:
             self._post(LoadFailed(Failure(f"the engine {cause}, and is not started again", _advice(child, crashed))))
         return choice

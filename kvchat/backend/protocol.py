@@ -105,9 +105,9 @@ class Usage:
     """What one turn cost, and what reuse saved it. Token counts, seconds, bytes.
 
     `prompt_tokens == reused + computed`, `reused == resident + pages + checkpoint`. `cut` says why reuse ended before
-    the end of what the chat had: "edited", "template", "system", "model", "architecture", "corrupt page", "missing
-    page", "no-kv"; None when nothing was lost. `cells` are those in use at the end of the turn. `saved_seconds` is the
-    time that computing the restored pages took when they were computed.
+    the end of what the chat had: "edited", "template", "system", "model", "cache type", "version", "architecture",
+    "corrupt page", "missing page", "no-kv"; None when nothing was lost. `cells` are those in use at the end of the
+    turn. `saved_seconds` is the time that the reused tokens took when they were computed.
     """
 
     prompt_tokens: int = 0

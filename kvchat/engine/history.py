@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from kvchat.backend.protocol import History, PromptMessage
-from kvchat.engine.slots import GapTokenizer, Tokenizer, locate, render_slots, split_at
+from kvchat.engine.slots import GapTokenizer, Tokenizer, locate, render_gaps
 from kvchat.engine.template import ChatTemplate, Turn
 from kvchat.errors import KvchatError
 
@@ -130,7 +130,7 @@ class _Writer:
             return self._prompt({}, self._known)
         first = max(self._known - 1, 0)
         replies = [i for i, turn in enumerate(self._turns) if i >= first and turn.role == "assistant"]
-        slotted = split_at(render_slots(self._template, self._turns, replies, self._clock), replies)
+        slotted = render_gaps(self._template, self._turns, replies, replies, self._clock)
         if slotted is None:
             return self._whole()
         new = [i for i in range(self._known, len(self._turns)) if i not in replies]
@@ -148,7 +148,7 @@ class _Writer:
     def exact(self) -> Prompt:
         text = self._template.render(self._turns, self._clock)
         replies = [i for i, turn in enumerate(self._turns) if turn.role == "assistant"]
-        slotted = split_at(render_slots(self._template, self._turns, replies, self._clock), replies)
+        slotted = render_gaps(self._template, self._turns, replies, replies, self._clock)
         found = None if slotted is None else locate(text, slotted, self._turns, replies)
         if found is None:
             return self._whole(text)

@@ -108,8 +108,14 @@ class Cells:
             seconds=time.perf_counter() - began,
             saved_seconds=sum(self._seconds),
         )
-        complete = reuse.reused >= min(past - 1, len(wanted))
-        return reuse if complete else replace(reuse, cut=cut or "missing page")
+        if reuse.reused >= min(past - 1, len(wanted)):
+            return reuse
+        return replace(reuse, cut=cut or self._reason(wanted))
+
+    def _reason(self, wanted: Sequence[int]) -> str:
+        """Why the store did not have what the chat had."""
+        elsewhere = self._store.reason_elsewhere(wanted, len(self._ids)) if self._store is not None else None
+        return elsewhere or "missing page"
 
     def _restore(self, store: PageStore, wanted: Sequence[int]) -> str | None:
         """Append what the store has beyond the resident tokens; the reason if a page turned out to be bad."""
@@ -130,8 +136,8 @@ class Cells:
                 self.resync()
                 return "refused"
             else:
+                store.used([hit for hit in match.hits if hit.start + hit.take > len(self._ids)])
                 self._record(match, wanted)
-                store.used(match.hits)
                 return cut
 
     def _load(self, store: PageStore, match: Match) -> None:

@@ -40,18 +40,16 @@ _MAX_WIDTH = 4096  # of padding, indentation and the like
 
 # What a hostile or merely broken template can raise, apart from bugs of ours.
 TEMPLATE_ERRORS = (
-    *(ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, SyntaxError, TypeError, ValueError),
+    ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, SyntaxError, TypeError, ValueError,
     TemplateError,
-)
+)  # fmt: skip
 
 # They pad without bound, need minutes for one call, or are not the same from one rendering to the next.
-_NO_FILTERS = frozenset(
-    (
-        *("batch", "center", "filesizeformat", "forceescape", "pprint", "random", "slice", "striptags", "sum"),
-        *("urlencode", "urlize", "wordwrap", "xmlattr"),
-    )
-)
-_NO_STRING_METHODS = frozenset(("center", "encode", "expandtabs", "ljust", "maketrans", "rjust", "translate", "zfill"))
+_NO_FILTERS = {
+    "batch", "center", "filesizeformat", "forceescape", "pprint", "random", "slice", "striptags", "sum", "urlencode",
+    "urlize", "wordwrap", "xmlattr",
+}  # fmt: skip
+_NO_STRING_METHODS = {"center", "encode", "expandtabs", "ljust", "maketrans", "rjust", "translate", "zfill"}
 _CONTAINERS = (list, tuple, dict)
 
 
@@ -139,19 +137,9 @@ def _metered(name: str) -> Callable[..., None]:
 
 
 _METERED = (
-    *(
-        nodes.Add,
-        nodes.Call,
-        nodes.Compare,
-        nodes.Concat,
-        nodes.Dict,
-        nodes.Filter,
-        nodes.Getitem,
-        nodes.List,
-        nodes.Mod,
-    ),
-    *(nodes.Mul, nodes.Name, nodes.Pow, nodes.Test, nodes.Tuple),
-)
+    nodes.Add, nodes.Call, nodes.Compare, nodes.Concat, nodes.Dict, nodes.Filter, nodes.Getitem, nodes.List, nodes.Mod,
+    nodes.Mul, nodes.Name, nodes.Pow, nodes.Test, nodes.Tuple,
+)  # fmt: skip
 for _kind in _METERED:
     setattr(_MeteredGenerator, f"visit_{_kind.__name__}", _metered(f"visit_{_kind.__name__}"))
 

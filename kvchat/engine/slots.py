@@ -12,6 +12,7 @@ from itertools import count, pairwise
 from typing import Protocol
 
 from kvchat.engine.template import ChatTemplate, Turn
+from kvchat.errors import KvchatError
 
 Parts = list[str | int]  # text of the template, and the indices of turns whose text stands there
 
@@ -30,25 +31,27 @@ class Tokenizer(Protocol):
         ...
 
 
-def render_slots(template: ChatTemplate, turns: Sequence[Turn], hidden: Collection[int], clock: float) -> Parts:
-    """The conversation, rendered with a slot in place of the text of each turn in `hidden`.
+def render_gaps(
+    template: ChatTemplate, turns: Sequence[Turn], hidden: Collection[int], replies: Sequence[int], clock: float
+) -> list[Parts] | None:
+    """What stands before, between and behind the `replies`, with a slot in place of the text of each turn in `hidden`.
 
-    A slot is a long number that no turn holds: trimming, letter case and searching for words leave it alone.
+    A slot is a long number that no turn holds: trimming, letter case and searching for words leave it alone. None if
+    the template refuses such a conversation, or does not show each reply once and in order.
     """
     texts = "\n".join(turn.text for turn in turns)
     seed = next(number for number in count(731946285017) if str(number) not in texts)
     slotted = [Turn(turn.role, f"{seed}{i:06d}") if i in hidden else turn for i, turn in enumerate(turns)]
-    pieces = re.split(rf"{seed}(\d{{6}})", template.render(slotted, clock))
-    return [int(piece) if i % 2 else piece for i, piece in enumerate(pieces)]
-
-
-def split_at(parts: Parts, replies: Sequence[int]) -> list[Parts] | None:
-    """The parts before, between and behind the replies. None unless each stands there once, in order."""
-    at = [i for i, part in enumerate(parts) if part in replies and isinstance(part, int)]
+    try:
+        text = template.render(slotted, clock)
+    except KvchatError:
+        return None  # it may take the conversation as it is
+    pieces = re.split(rf"{seed}(\d{{6}})", text)
+    parts: Parts = [int(piece) if i % 2 else piece for i, piece in enumerate(pieces)]
+    at = [i for i, part in enumerate(parts) if isinstance(part, int) and part in replies]
     if [parts[i] for i in at] != list(replies):
         return None
-    bounds = [-1, *at, len(parts)]
-    return [parts[start + 1 : end] for start, end in pairwise(bounds)]
+    return [parts[start + 1 : end] for start, end in pairwise([-1, *at, len(parts)])]
 
 
 def locate(
@@ -123,7 +126,7 @@ class GapTokenizer:
         self._texts = {i: turns[i].text for i in new if self.imitates(turns[i].text)}
         self._gaps: list[Parts] | None = None
         if self._texts:
-            self._gaps = split_at(render_slots(template, turns, {*replies, *self._texts}, clock), replies)
+            self._gaps = render_gaps(template, turns, {*replies, *self._texts}, replies, clock)
 
     def imitates(self, text: str) -> bool:
         """Whether a text holds what would be read as a control token."""
@@ -131,8 +134,9 @@ class GapTokenizer:
 
     def ids(self, text: str, gap: int) -> list[int]:
         """The ids of `text`, which is gap number `gap` with the texts of the messages in it."""
-        ids, printed = self._begin(text) if gap == 0 else ([], 0)
-        for piece, special in self._pieces(text, gap):
+        pieces = self._pieces(text, gap)
+        ids, printed = self._begin(pieces[0][0]) if gap == 0 else ([], 0)
+        for piece, special in pieces:
             ids += self._tokenizer.tokenize(piece[printed:], special=special)
             printed = 0
         return ids

@@ -23,8 +23,9 @@ from kvchat.errors import KvchatError
 GGUF_NAME = "GGUF"
 FALLBACK_NAME = "ChatML (fallback)"
 CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{% endfor %}"
-    "{{ '<|im_start|>assistant\n' }}"
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
+    "{% endfor %}{{ '<|im_start|>assistant\n' }}"
 )
 CHATML_STOPS = ("<|im_end|>", "<|im_start|>")
 

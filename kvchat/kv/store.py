@@ -21,7 +21,7 @@ from kvchat.kv.folder import PageFolder
 from kvchat.kv.index import PageIndex
 from kvchat.kv.matching import PAGE_TOKENS, Hit, Match, longest_prefix
 from kvchat.kv.namespace import Namespace
-from kvchat.kv.pagefile import opened, read_header, read_rows
+from kvchat.kv.pagefile import opened, read_header, read_rows, verify_payload
 from kvchat.kv.problems import PageDamaged, PageMissing, StoreUnwritable
 from kvchat.kv.rows import Row, check_name, row_of
 
@@ -110,6 +110,18 @@ class PageStore:
         with suppress(StoreUnwritable):  # only the order of eviction suffers
             self._index.used(self._id, saved, time.time())
 
+    def reason_elsewhere(self, ids: Sequence[int], tokens: int) -> str | None:
+        """Why these ids were not found beyond the first `tokens`, if pages of the same model in another configuration
+        have them: "cache type" or "version"."""
+        reasons = set()
+        for name, other in self._folder.namespaces().items():
+            if name != self._id and other.fingerprint == self.namespace.fingerprint:
+                found = longest_prefix(self._index, name, other.root, ids, ())
+                same = (other.type_k, other.type_v) == (self.namespace.type_k, self.namespace.type_v)
+                if found.tokens > tokens:
+                    reasons.add("version" if same else "cache type")
+        return min(reasons, default=None)
+
     # -------------------------------------------------------------- writing
 
     def protect(self, keys: Collection[bytes]) -> None:
@@ -129,7 +141,7 @@ class PageStore:
         self._index.need_file()
         ids = pack_ids(page.ids)
         beside = self._index.neighbours(self._id, page.parent, page.tag, ids)
-        if any(row.ids.startswith(ids) and self._is_there(row) for row in beside):
+        if any(row.ids.startswith(ids) and self._is_sound(row) for row in beside):
             return 0
         shorter = [
             row
@@ -161,12 +173,22 @@ class PageStore:
             checksum=payload_checksum(page.parts),
         )
 
-    def _is_there(self, row: Row) -> bool:
-        """Whether a page that the index knows has a file; if not, it is forgotten."""
+    def _is_sound(self, row: Row) -> bool:
+        """Whether a page that the index knows can be read; if not, it is forgotten. A page is put again only after a
+        miss, and what was missed in front of it says nothing good about the rest, so all of it is read."""
         if row.key in self._distrusted:
             return False
-        if not self._folder.has(self._id, row.key):
-            self._index.remove([(self._id, row.key)])
+        try:
+            with opened(self._folder.path(self._id, row.key)) as fd:
+                header = read_header(fd)
+                check_name(header, self._id, row.key)
+                verify_payload(fd, header)
+        except FormatError:
+            self.damaged += 1
+            self._forget(row.key, damaged=True)
+            return False
+        except OSError:
+            self._forget(row.key)
             return False
         return True
 

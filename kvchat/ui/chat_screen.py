@@ -93,7 +93,7 @@ class ChatScreen(Screen[None]):
             with Vertical(id="main"):
                 yield Transcript(WELCOME, id="transcript")
                 yield Prompt("Write a message", id="prompt")
-                yield StatusLine(id="status")
+        yield StatusLine(id="status")
 
     def on_mount(self) -> None:
         """Everything that takes time comes after the first frame."""

@@ -41,7 +41,7 @@ class Desk:
             self.engine,
             chat_id,
             sampling=settings.sampling,
-            system=settings.system,
+            system=settings.new_system,
             history=settings.history,
             keep_kv=settings.kv,
         )

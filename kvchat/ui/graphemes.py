@@ -5,15 +5,21 @@ Only the surroundings of the position are looked at, so that a key costs the sam
 
 from __future__ import annotations
 
-from wcwidth import iter_graphemes
+from collections.abc import Iterator
 
 LONGEST = 64  # code points; real graphemes have at most a dozen
+
+
+def _graphemes(text: str) -> Iterator[str]:
+    from wcwidth import iter_graphemes  # its tables take a while to load, and the first frame does not need them
+
+    return iter_graphemes(text)
 
 
 def boundary_before(text: str, column: int) -> int:
     """Where the grapheme that ends at or holds `column` begins; 0 at the start."""
     start = position = max(0, column - LONGEST)
-    for grapheme in iter_graphemes(text[position : column + LONGEST]):
+    for grapheme in _graphemes(text[position : column + LONGEST]):
         start = position
         position += len(grapheme)
         if position >= column:
@@ -23,5 +29,5 @@ def boundary_before(text: str, column: int) -> int:
 
 def boundary_after(text: str, column: int) -> int:
     """Where the grapheme that begins at `column` ends; the end of the text at its end."""
-    graphemes = iter_graphemes(text[column : column + LONGEST])
+    graphemes = _graphemes(text[column : column + LONGEST])
     return column + len(next(graphemes, ""))

@@ -42,7 +42,8 @@ class Prompt(TextArea, inherit_bindings=False):
     Prompt {
         height: auto; min-height: 3; max-height: 12;
         border: round $edge; padding: 0 1; background: $background; scrollbar-size-vertical: 1;
-        &:focus { border: round $primary; }
+        &:focus { border: round $primary; background: $background; }
+        & .text-area--cursor { background: $foreground; color: $background; }
         & .text-area--placeholder { color: $meta; }
     }
     """
@@ -63,7 +64,6 @@ class Prompt(TextArea, inherit_bindings=False):
             tab_behavior="focus",
             show_line_numbers=False,
             highlight_cursor_line=False,
-            compact=True,
             placeholder=placeholder,
         )
         self.cursor_blink = False  # a blink is a frame twice a second for nothing

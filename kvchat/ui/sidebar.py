@@ -43,7 +43,8 @@ class Sidebar(Vertical):
         width: 30; background: $surface; padding: 1 0 0 0;
         & > #brand { height: 2; padding: 0 2; color: $primary; text-style: bold; }
         & > ChatList {
-            height: 1fr; border: none; padding: 0; background: $surface; scrollbar-size-vertical: 1;
+            height: 1fr; border: none; padding: 0; background: $surface; scrollbar-size-vertical: 1; text-wrap: nowrap;
+            &:focus { border: none; }
             & > .option-list--option { padding: 0 1 0 0; color: $foreground; }
             & > .option-list--option-highlighted { background: $surface; color: $foreground; }
             &:focus > .option-list--option-highlighted { background: $panel; color: $foreground; }

@@ -47,6 +47,8 @@ BUSY_HINTS = "esc stop  PgUp scroll"
 SHORTEST_PAUSE = 0.25  # seconds between two drawings
 BAR_CELLS = 8
 LONGEST_MODEL = 28
+SHORT_MODEL = 8
+LEVELS = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,26 +83,24 @@ class Part(NamedTuple):
 
 def status_line(state: StatusState, width: int) -> Content:
     """The longest form that fits into `width` cells."""
-    for level in range(9):
+    for level in range(LEVELS):
         parts = [part for part in _parts(state, level) if part.text and level < part.until]
         if _cells(parts) <= width:
             return _joined(parts)
-    left = _joined(parts)
-    return Content(set_cell_size(left.plain, max(0, width)).rstrip())
+    return Content(set_cell_size(_joined(parts).plain, max(0, width)).rstrip())
 
 
 def _parts(state: StatusState, level: int) -> list[Part]:
-    """All parts at a level of shortening, from 0 (everything) to 8 (glyph, fill of the context, what happens)."""
-    longest = LONGEST_MODEL if level < 6 else 8
+    """All parts at a level of shortening, from 0 (everything) to LEVELS - 1 (the state, and what happens)."""
     busy = state.phase in {"waiting", "reading", "generating"}
     return [
         Part(GLYPHS[state.phase], GLYPH_STYLES.get(state.phase, "$meta")),
-        Part(_shortened(state.model, longest), "$foreground", until=8),
-        Part(_cache_types(state, long=level < 4), until=7),
+        Part(_shortened(state.model, LONGEST_MODEL if level < 7 else SHORT_MODEL), "$foreground", until=9),
+        Part(_cache_types(state, long=level < 4), until=8),
         *_meter(state, level),
-        Part(_reuse(state), until=4),
+        Part(_reuse(state, long=level < 5), until=6),
         Part(f"first {state.ttft:.2f} s" if state.ttft is not None else "", until=2),
-        Part(_activity(state), "$foreground"),
+        Part(_activity(state, long=level < 8), "$foreground"),
         Part(BUSY_HINTS if busy else HINTS, until=1),
     ]
 
@@ -110,8 +110,8 @@ def _meter(state: StatusState, level: int) -> list[Part]:
         return []
     share = min(1.0, state.used / state.context)
     color = "$success" if share < 0.8 else "$warning" if share < 0.93 else "$error"
-    percent = Part(f"{share:.0%}", color)
-    if level >= 5:
+    percent = Part(f"{share:.0%}", color, until=10)
+    if level >= 7:
         return [percent]
     full = round(share * BAR_CELLS)
     bar = Part("━" * full, color), Part("━" * (BAR_CELLS - full), "$edge")
@@ -127,17 +127,22 @@ def _cache_types(state: StatusState, *, long: bool) -> str:
     return f"K {state.type_k} V {state.type_v}" if long else f"{state.type_k}/{state.type_v}"
 
 
-def _reuse(state: StatusState) -> str:
+def _reuse(state: StatusState, *, long: bool) -> str:
     if state.prompt is None:
         return ""
+    if not long:
+        return f"hit {state.reused / max(1, state.prompt):.0%}"
     reused = f"reused {_thousands(state.reused)} of {_thousands(state.prompt)}"
     return f"{reused} ({state.source})" if state.source else reused
 
 
-def _activity(state: StatusState) -> str:
+def _activity(state: StatusState, *, long: bool) -> str:
+    """What is being done and how fast; in short, only the last word of it."""
     percent = f"{state.progress:.0%}" if state.progress is not None else ""
     digits = 0 if state.phase == "reading" else 1
     speed = f"{state.speed:.{digits}f} t/s" if state.speed is not None else ""
+    if not long and (percent or speed):
+        return percent or speed
     return " ".join(filter(None, (DOING[state.phase], percent, speed)))
 
 

@@ -81,7 +81,8 @@ class Transcript(ScrollView, can_focus=False):
         self._items.append(item)
         if self._painter.width:
             self._positions.add(item.measure(self._painter.text_width))
-            self._grown(len(self._items) - 1, 0)
+            self._mark_unseen()
+            self._place_view()
 
     def append(self, entry_id: str, text: str) -> None:
         """More text at the end of an entry."""
@@ -120,16 +121,20 @@ class Transcript(ScrollView, can_focus=False):
         total = self._positions.total
         if self._positions.exact(index):
             self._positions.set(index, self._items[index].measure(self._painter.text_width))
-        if not self.follow and not self._unseen:
-            self._unseen = True
-            self.refresh()
-        if self._positions.total != total or len(self._items) == 1:
+        self._mark_unseen()
+        if self._positions.total != total:
             self._place_view()
             return
         top = self._positions.top(index) + first_line - self.scroll_offset.y
         changed = Region(0, top, width, self._positions.top(index + 1) - self._positions.top(index) - first_line)
         if visible := changed.intersection(Region(0, 0, width, self._height)):
             self.refresh(visible)
+
+    def _mark_unseen(self) -> None:
+        """Something came below the view: show the pill."""
+        if not self.follow and not self._unseen:
+            self._unseen = True
+            self.refresh()
 
     def _place(self) -> None:
         """Lay everything out anew: other entries or another width. Keeps the entry at the top of the view there."""

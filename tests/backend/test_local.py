@@ -143,7 +143,7 @@ def test_death_in_an_answer_pays_the_turn_once_and_starts_again(start):
     (turn,) = finished(events)
     assert (turn.turn, turn.reason) == ("a", "died")
     assert "SIGABRT" in turn.failure.message
-    assert events.index(turn) < next(i for i, event in enumerate(events) if isinstance(event, EngineDied))
+    assert events.index(turn) > next(i for i, event in enumerate(events) if isinstance(event, EngineDied))
 
 
 def test_queued_turns_are_paid_too(start):

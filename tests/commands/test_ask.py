@@ -224,8 +224,8 @@ def test_another_system_prompt_for_an_old_chat(ask: Callable[..., Asked], engine
     ask("one", settings=Settings(system="Be brief."))
     ask("two", continue_last=True)
     assert engine.requests[-1].messages[0].text == "Be brief."
-    ask("three", continue_last=True, settings=Settings(system="Be long."))
+    ask("three", continue_last=True, settings=Settings(system="Be long.", new_system="Be long."))
     ask("four", continue_last=True)
     assert engine.requests[-1].messages[0].text == "Be long."
-    ask("five", continue_last=True, settings=Settings(system=""))
+    ask("five", continue_last=True, settings=Settings(system="", new_system=""))
     assert engine.requests[-1].messages[0].role == "user"

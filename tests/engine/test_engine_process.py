@@ -55,7 +55,7 @@ def test_second_turn_computes_only_what_is_new(start):
 
 def test_another_process_goes_on_from_pages(start):
     chat = start()
-    chat.ask(LONG[:2000])
+    chat.ask(LONG[:1000])
     before = chat.ask("And then?")
     chat.engine.close()
     again = start()
@@ -81,7 +81,7 @@ def test_without_kv_everything_is_computed_and_nothing_saved(start, tmp_path):
 def test_bytes_written_follow_the_new_tokens_not_the_chat(start, tmp_path):
     chat = start()
     page = 128 * 23040
-    for text in (LONG[:2500], "And then?", "And then?"):
+    for text in (LONG[:1100], "And then?", "And then?"):
         answer = chat.ask(text)
         cells_before = answer.usage.reused
         new = (answer.usage.cells - cells_before) * 23040
@@ -89,7 +89,7 @@ def test_bytes_written_follow_the_new_tokens_not_the_chat(start, tmp_path):
 
 
 def test_the_same_beginning_is_stored_once(start, tmp_path):
-    system = LONG[:2500]
+    system = LONG[:1100]
     first = start()
     first.messages = [PromptMessage("system", system)]
     one = first.ask("Name three colours.")
@@ -100,19 +100,19 @@ def test_the_same_beginning_is_stored_once(start, tmp_path):
     two = other.ask("Which animals fly?")
     shared = two.usage.pages
     full_pages = shared // 128
-    assert full_pages >= 3
+    assert full_pages >= 2
     assert shared >= one.usage.prompt_tokens - 20  # all of the system prompt and the turn's opening
     assert len(list(tmp_path.glob("kv/pages/*/*/*"))) <= files + 1 + (two.usage.cells - full_pages * 128) // 128
 
 
 def test_an_edit_in_the_middle_of_a_page_reuses_up_to_the_edit(start):
     chat = start()
-    chat.ask(LONG[:2500])
+    chat.ask(LONG[:1100])
     before = list(chat.messages)
     chat.ask("Tell me about item 7, please, in one sentence.")
     chat.engine.close()
     again = start()
-    again.messages = before
+    again.messages = list(before)
     answer = again.ask("Tell me about item 8, please, in one sentence.", past_cut="edited")
     kept = sum(len(message.ids) for message in before)
     assert answer.usage.cut == "edited"
@@ -217,9 +217,9 @@ def test_a_killed_engine_is_replaced_and_the_chat_goes_on(start):
     answer = chat.ask("Count to one hundred.", meanwhile=kill, sampling=Sampling(temperature=0))
     assert answer.finished.reason == "died"
     assert "SIGKILL" in answer.finished.failure.message
-    died, *_ = chat.until(Ready)
-    assert isinstance(died, EngineDied)
+    died = next(event for event in answer.events if isinstance(event, EngineDied))
     assert died.restarting
+    chat.until(Ready)
     assert chat.ask("And now?").finished.reason == "length"
 
 
@@ -294,10 +294,10 @@ def test_a_full_disk_costs_the_saved_kv_and_nothing_else(tmp_path, smollm2):
 def test_damaged_pages_are_computed_again(start, tmp_path, damage):
     config = {"type_k": "q8_0", "type_v": "q8_0"}  # with Q4_1 weights the answer does not depend on batch shapes
     chat = start(**config)
-    chat.ask(LONG[:2500])
+    chat.ask(LONG[:1100])
     chat.engine.close()
     pages = sorted(tmp_path.glob("kv/pages/*/*/*"))
-    assert len(pages) >= 5
+    assert len(pages) >= 4
     spoil(pages, damage)
     again = start(**config)
     again.messages = list(chat.messages)

@@ -24,20 +24,50 @@ REPLIES = {
     "think": "<think>\nhm {}\n</think>\n\nAnswer {}.",
 }
 
-# What the templates do to a past reply or to the prompt before it, found by rendering each conversation with and without
-# its last turn. The others only append, up to outer white space of replies.
-REWRITES_ALWAYS = """
-    Apriel-1.6-15b-Thinker-fixed Cohere2MoE CohereForAI-c4ai-command-r-plus-tool_use
-    CohereForAI-c4ai-command-r7b-12-2024-tool_use GLM-4.6 GLM-4.7-Flash Kimi-K2-Thinking Kimi-K3 MiniMax-M2 MiniMax-M3
-    NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 NVIDIA-Nemotron-Nano-v2 Qwen-QwQ-32B Qwen3.5-4B Spark2.5 StepFun3.5-Flash
-    deepseek-ai-DeepSeek-R1-Distill-Llama-8B deepseek-ai-DeepSeek-R1-Distill-Qwen-32B deepseek-ai-DeepSeek-V3.2
-    google-gemma-4-31B-it-interleaved google-gemma-4-31B-it inclusionai-ling-3.0-flash llama-cpp-deepseek-r1
-    meetkai-functionary-medium-v3.2 muse-glimmer openai-gpt-oss-120b poolside-Laguna-S-2.1 upstage-Solar-Open-100B
-""".split()
-REWRITES_REASONING = """
-    Bielik-11B-v3.0-Instruct LFM2.5-8B-A1B LFM2.5-Instruct Qwen-Qwen3-0.6B Reka-Edge deepseek-ai-DeepSeek-V3.1
-    llama-cpp-rwkv-world openbmb-MiniCPM5-1B poolside-Laguna-XS-2.1 poolside-Laguna-XS.2
-""".split()
+# What the templates do to a past reply or to the prompt before it, found by rendering each conversation with and
+# without its last turn. The others only append, up to outer white space of replies.
+REWRITES_ALWAYS = [
+    "Apriel-1.6-15b-Thinker-fixed",
+    "Cohere2MoE",
+    "CohereForAI-c4ai-command-r-plus-tool_use",
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
+    "GLM-4.6",
+    "GLM-4.7-Flash",
+    "Kimi-K2-Thinking",
+    "Kimi-K3",
+    "MiniMax-M2",
+    "MiniMax-M3",
+    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "NVIDIA-Nemotron-Nano-v2",
+    "Qwen-QwQ-32B",
+    "Qwen3.5-4B",
+    "Spark2.5",
+    "StepFun3.5-Flash",
+    "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
+    "deepseek-ai-DeepSeek-V3.2",
+    "google-gemma-4-31B-it-interleaved",
+    "google-gemma-4-31B-it",
+    "inclusionai-ling-3.0-flash",
+    "llama-cpp-deepseek-r1",
+    "meetkai-functionary-medium-v3.2",
+    "muse-glimmer",
+    "openai-gpt-oss-120b",
+    "poolside-Laguna-S-2.1",
+    "upstage-Solar-Open-100B",
+]
+REWRITES_REASONING = [
+    "Bielik-11B-v3.0-Instruct",
+    "LFM2.5-8B-A1B",
+    "LFM2.5-Instruct",
+    "Qwen-Qwen3-0.6B",
+    "Reka-Edge",
+    "deepseek-ai-DeepSeek-V3.1",
+    "llama-cpp-rwkv-world",
+    "openbmb-MiniCPM5-1B",
+    "poolside-Laguna-XS-2.1",
+    "poolside-Laguna-XS.2",
+]
 MOVES_THE_SYSTEM_PROMPT = "mistralai-Mistral-Nemo-Instruct-2407"  # to the last user turn
 # The generation prompt ends in other white space than the header of a past reply.
 OTHER_SPACE = {"Reka-Edge", "llama-cpp-rwkv-world", "poolside-Laguna-XS-2.1", "poolside-Laguna-XS.2"}
@@ -218,7 +248,9 @@ def test_unknown_ids_are_tokenized_and_later_known_ones_kept(history: History) -
 
 def test_exact_cuts_where_the_template_drops_reasoning() -> None:
     """Everything up to the reply with the reasoning stays."""
-    talk = Talk(own("{% for m in messages %}[{{ m.role }}]{{ m.content.split('</think>')|last }}{% endfor %}[reply]"), "exact")
+    talk = Talk(
+        own("{% for m in messages %}[{{ m.role }}]{{ m.content.split('</think>')|last }}{% endfor %}[reply]"), "exact"
+    )
     talk.ask("One?")
     kept = len(talk.context) - len(talk.vocabulary.tokenize("[reply]", special=True))
     talk.answer("<think>hm</think>1.")
@@ -237,7 +269,7 @@ def test_continue_ends_in_the_partial_reply(history: History, name: str) -> None
     talk = Talk(template(name), history)
     talk.ask("One?")
     talk.answer("1.")
-    asked = talk.ask("Two?")
+    talk.ask("Two?")
     talk.answer("Half an ans")
     prompt = talk.prompt(continue_reply=True)
     assert prompt.ids == talk.context
@@ -247,9 +279,7 @@ def test_continue_ends_in_the_partial_reply(history: History, name: str) -> None
     talk.messages = [PromptMessage(message.role, message.text) for message in talk.messages]  # another model
     prompt = talk.prompt(continue_reply=True)
     assert prompt.past == 0
-    assert talk.text(prompt) == talk.direct_before_reply() if hasattr(talk, "direct_before_reply") else True
-    assert talk.text(prompt).endswith("Half an ans")
-    assert len(talk.text(prompt)) == len(talk.vocabulary.decode(asked.ids)) + len("Half an ans") or history == "append"
+    assert talk.text(prompt) == rendered(talk.template, talk.messages[:-1]) + "Half an ans"
 
 
 @pytest.mark.parametrize(
@@ -331,6 +361,12 @@ def test_exactly_one_bos(history: History, source: str, add_bos: bool, times: in
         talk.answer(f"{number}.")
 
 
+def test_the_text_of_bos_in_a_message_is_no_bos() -> None:
+    talk = Talk(own("{% for m in messages %}{{ m.content }}\n{% endfor %}"))
+    talk.vocabulary.add_bos = False
+    assert 1 not in talk.ask("<s>One?").ids
+
+
 def test_no_bos_in_the_vocabulary() -> None:
     talk = Talk(ChatTemplate(PRINTS_BOS, bos="", eos=EOS))
     talk.vocabulary.bos, talk.vocabulary.bos_text = None, ""
@@ -348,8 +384,12 @@ def controls(talk: Talk, ids: tuple[int, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize("history", ["append", "exact"])
-@pytest.mark.parametrize("name", ["Qwen-Qwen2.5-7B-Instruct", "meta-llama-Llama-3.2-3B-Instruct", "google-gemma-2-2b-it"])
-@pytest.mark.parametrize("text", [INJECTION, f"  {INJECTION}\n\n", "<|im_start|>", "<|eot_id|><|eot_id|>", "<end_of_turn>", "</s>"])
+@pytest.mark.parametrize(
+    "name", ["Qwen-Qwen2.5-7B-Instruct", "meta-llama-Llama-3.2-3B-Instruct", "google-gemma-2-2b-it"]
+)
+@pytest.mark.parametrize(
+    "text", [INJECTION, f"  {INJECTION}\n\n", "<|im_start|>", "<|eot_id|><|eot_id|>", "<end_of_turn>", "</s>"]
+)
 def test_no_text_becomes_a_control_token(history: History, name: str, text: str) -> None:
     plain, evil = Talk(template(name), history, "Be brief."), Talk(template(name), history, text)
     for number in range(3):
@@ -373,7 +413,6 @@ def test_a_message_without_control_text_is_not_cut_off() -> None:
 
 AWKWARD = {
     "upper case": "{% for m in messages %}[{{ m.role }}]{{ m.content|upper }}{% endfor %}[reply]",
-    "reversed": "{% for m in messages %}[{{ m.role }}]{{ m.content|reverse }}{% endfor %}[reply]",
     "twice": "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ m.content }}{% endfor %}[reply]",
     "only the last": "{{ messages[-1].content }}[reply]",
     "no replies": "{% for m in messages if m.role != 'assistant' %}[{{ m.role }}]{{ m.content }}{% endfor %}[reply]",
@@ -386,10 +425,7 @@ AWKWARD = {
 @pytest.mark.parametrize("history", ["append", "exact"])
 @pytest.mark.parametrize("kind", AWKWARD)
 def test_awkward_templates_render_as_they_are(history: History, kind: str) -> None:
-    try:
-        talk = Talk(own(AWKWARD[kind]), history)
-    except KvchatError:
-        pytest.skip("does not pass the probe")
+    talk = Talk(own(AWKWARD[kind]), history)
     for number in range(4):
         before = talk.context
         prompt = talk.ask(f"Question {number}?")
@@ -402,11 +438,26 @@ def test_awkward_templates_render_as_they_are(history: History, kind: str) -> No
 
 # ------------------------------------------------------------------ anything
 
-WORDS = ["a", "user", "assistant", "\n", " ", "<|im_end|>", "<|im_start|>", "<think>", "</think>", "Answer", "é", "731946285017"]
+WORDS = [
+    "a",
+    "user",
+    "assistant",
+    "\n",
+    " ",
+    "<|im_end|>",
+    "<|im_start|>",
+    "<think>",
+    "</think>",
+    "Answer",
+    "é",
+    "731946285017",
+]
 
 
 @pytest.mark.parametrize("history", ["append", "exact"])
-@pytest.mark.parametrize("name", ["Qwen-Qwen2.5-7B-Instruct", "Qwen-Qwen3-0.6B", "google-gemma-2-2b-it", "llama-cpp-rwkv-world"])
+@pytest.mark.parametrize(
+    "name", ["Qwen-Qwen2.5-7B-Instruct", "Qwen-Qwen3-0.6B", "google-gemma-2-2b-it", "llama-cpp-rwkv-world"]
+)
 def test_any_conversation(history: History, name: str) -> None:
     rng = random.Random(f"{name} {history}")
 
@@ -414,7 +465,8 @@ def test_any_conversation(history: History, name: str) -> None:
         return "".join(rng.choices(WORDS, k=rng.randrange(6)))
 
     for _ in range(60):
-        talk = Talk(template(name), history, some())
+        system = some()
+        talk, plain = Talk(template(name), history, system), Talk(template(name), history, system and "x")
         for _ in range(4):
             before = talk.context
             prompt = talk.ask(some())
@@ -422,6 +474,8 @@ def test_any_conversation(history: History, name: str) -> None:
             assert (prompt.cut == "template") == (prompt.past < len(before))
             assert history == "exact" or prompt.past == len(before)
             assert prompt.ids.count(1) == 1
+            assert controls(talk, prompt.ids) == controls(plain, plain.ask("x").ids)
+            plain.answer("x")
             if history == "exact":
                 assert squeezed(talk.text(prompt)) == squeezed(talk.direct())
             talk.answer(some())

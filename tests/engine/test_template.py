@@ -65,16 +65,26 @@ def test_the_clock_is_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("{{ bos_token }}{{ eos_token }}", "<s></s>"),
         ("{% generation %}a{% set b = 1 %}{%- endgeneration %}{{ b }}", "a1"),
-        ("{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}", "02"),
+        (
+            "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 3 %}{% break %}{% endif %}"
+            "{{ i }}{% endfor %}",
+            "02",
+        ),
         ("{{ {'b': 'é<&', 'a': [1]}|tojson }}", '{"b": "é<&", "a": [1]}'),
         ("{{ {'a': [1]}|tojson(indent=2) }}", '{\n  "a": [\n    1\n  ]\n}'),
         ("{{ [1, 2]|tojson(separators=(',', ':')) }}", "[1,2]"),
         ("{{ tools is defined }} {{ documents is defined }} {{ add_generation_prompt }}", "False False True"),
         ("{{ '%s-%d'|format('a', 3) }} {{ '{}{x}'.format(1, x=2) }} {{ 'a %s' % 'b' }}", "a-3 12 a b"),
-        ("{{ ['a', 'b']|join('-') }} {{ '-'.join(['a', 'b']) }} {{ [{'n': 1}, {'n': 2}]|join('+', attribute='n') }}", "a-b a-b 1+2"),
+        (
+            "{{ ['a', 'b']|join('-') }} {{ '-'.join(['a', 'b']) }} {{ [{'n': 1}, {'n': 2}]|join('+', attribute='n') }}",
+            "a-b a-b 1+2",
+        ),
         ("{{ 'aXb'|replace('X', '--') }} {{ 'aXb'.replace('X', '') }} {{ 'XX'|replace('X', 'y', 1) }}", "a--b ab yX"),
         ("{{ 'a\nb'|indent(2) }}{{ 'a\nb'|indent('> ', true) }}", "a\n  b> a\n> b"),
-        ("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n > 0 }}", "True"),
+        (
+            "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n > 0 }}",
+            "True",
+        ),
         ("{% macro f(x) %}<{{ x }}>{{ caller() }}{% endmacro %}{% call f(1) %}in{% endcall %}", "<1>in"),
         ("{% set x %}a{{ 1 }}{% endset %}{{ x|upper }}{% filter upper %}b{% endfilter %}", "A1B"),
         ("{% macro f() %}{{ varargs|join(',') }}{{ kwargs.k }}{% endmacro %}{{ f(1, 2, k=3) }}", "1,23"),
@@ -113,7 +123,10 @@ def test_refused_and_dropped_system_messages(source: str) -> None:
         ("{{ raise_exception('Never.') }}", "refuses this conversation: Never."),
         ("{% include 'other' %}", "refuses this conversation: no loader"),
         ("nothing", "leaves out what the user says"),
-        ("{% for m in messages if m.role == 'assistant' %}{{ m.content }}{% endfor %}", "leaves out what the user says"),
+        (
+            "{% for m in messages if m.role == 'assistant' %}{{ m.content }}{% endfor %}",
+            "leaves out what the user says",
+        ),
         (" " * (sandbox.MAX_SOURCE + 1), "longer than"),
     ],
 )
@@ -154,8 +167,8 @@ HOSTILE = {
     "doubling by set": GROW + "{% set b %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = b %}{% endfor %}",
     "doubling by nesting": GROW + "{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.y }}",
     "doubling by views": GROW + "{% set ns.z = {'a': ns.z.items(), 'b': ns.z.items()} %}{% endfor %}{{ ns.z }}",
-    "doubling by varargs": "{% macro f(n) %}{% if n %}{{ f(n - 1, varargs, varargs) }}{% else %}{{ varargs }}{% endif %}"
-    "{% endmacro %}{{ f(60, 1, 1) }}",
+    "doubling by varargs": "{% macro f(n) %}{% if n %}{{ f(n - 1, varargs, varargs) }}{% else %}{{ varargs }}"
+    "{% endif %}{% endmacro %}{{ f(60, 1, 1) }}",
     "doubling by calls": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
     "endless recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
     "a block in itself": "{% block a %}{{ self.a() }}{{ self.a() }}{% endblock %}",

@@ -1,4 +1,4 @@
-"""Token bytes -> text: against `bytes.decode` and a search in the whole text, for every way of cutting it into tokens."""
+"""Token bytes -> text: against `bytes.decode` and a search in the whole, for every way of cutting it into tokens."""
 
 from __future__ import annotations
 
@@ -78,7 +78,19 @@ def test_every_way_of_cutting(data: bytes, stops: tuple[str, ...]) -> None:
 
 def test_random_bytes_and_stops() -> None:
     rng = random.Random(20)
-    alphabet = [b"a", b"b", b"ab", "é".encode(), "😀".encode()[:2], "😀".encode()[2:], b"\x80", b"\xff", b"", b"<", b">"]
+    alphabet = [
+        b"a",
+        b"b",
+        b"ab",
+        "é".encode(),
+        "😀".encode()[:2],
+        "😀".encode()[2:],
+        b"\x80",
+        b"\xff",
+        b"",
+        b"<",
+        b">",
+    ]
     for _ in range(4000):
         pieces = rng.choices(alphabet, k=rng.randrange(12))
         stops = tuple("".join(rng.choices(["a", "b", "<", ">", "é", "\ufffd"], k=rng.randint(1, 4))) for _ in range(2))

@@ -8,7 +8,24 @@ from dataclasses import dataclass, field
 from kvchat.backend.protocol import PromptMessage
 
 BOS, EOS = "<s>", "</s>"
-MERGES = ("Answer", "Question", "An", "er", "the", " the", "\n\n", ">\n", "us", "as", "is", " ", "?", "st", "tant", "user")
+MERGES = (
+    "Answer",
+    "Question",
+    "An",
+    "er",
+    "the",
+    " the",
+    "\n\n",
+    ">\n",
+    "us",
+    "as",
+    "is",
+    " ",
+    "?",
+    "st",
+    "tant",
+    "user",
+)
 USER_DEFINED = ("<think>", "</think>")  # llama.cpp reads these in any text, also where control tokens are not read
 WORDS = sorted((*USER_DEFINED, *MERGES), key=len, reverse=True)
 PLAIN = re.compile(f"(?P<word>{'|'.join(map(re.escape, WORDS))})|.", re.DOTALL)
@@ -44,7 +61,8 @@ class ToyVocabulary:
     def decode(self, ids: tuple[int, ...] | list[int]) -> str:
         names = {number: name for name, number in self.control.items()}
         pieces = [
-            names[i].encode() if i in names else bytes([i - 1000]) if i < 2000 else WORDS[i - 2000].encode() for i in ids
+            names[i].encode() if i in names else bytes([i - 1000]) if i < 2000 else WORDS[i - 2000].encode()
+            for i in ids
         ]
         return b"".join(pieces).decode()
 

@@ -218,3 +218,15 @@ def test_descriptors_are_closed(disk: Disk) -> None:
     with pytest.raises(FormatError), opened(disk.folder):
         pass
     assert open_descriptors() == before
+
+
+def test_a_put_heals_a_damaged_page_that_was_not_read(disk: Disk) -> None:
+    store = disk.store()
+    keys = put_chat(store, CHAT)
+    for key in keys:
+        file = path_of(disk, key)
+        file.write_bytes(file.read_bytes()[:-1])
+    fresh = disk.store()
+    put_chat(fresh, CHAT)
+    assert fresh.damaged == 3
+    assert restore(fresh, CHAT) == 300

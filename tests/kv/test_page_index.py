@@ -164,7 +164,7 @@ def test_a_place_that_is_a_file(disk: Disk) -> None:
 def test_reading_goes_on_while_another_process_keeps_the_index_locked(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kvchat.kv.index.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("kvchat.kv.database.BUSY_SECONDS", 0.05)
     store = disk.store()
     put_chat(store, CHAT)
     other = sqlite3.connect(index_file(disk), isolation_level=None)

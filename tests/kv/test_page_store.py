@@ -275,3 +275,14 @@ def test_numpy_ids_match_too(disk: Disk) -> None:
     put_chat(store, CHAT)
     assert store.match(np.asarray(CHAT, np.int32).tolist()).tokens == 300
     assert PAGE_TOKENS == 128
+
+
+def test_pages_of_another_configuration_are_named_as_the_reason(disk: Disk) -> None:
+    ids = list(range(300))
+    put_chat(disk.store(type_k="q8_0", type_v="q8_0"), ids)
+    put_chat(disk.store(backend_version="0.1"), list(range(200)))
+    store = disk.store()
+    assert store.reason_elsewhere(ids, 0) == "cache type"
+    assert disk.store(type_k="q8_0", type_v="q8_0", backend_version="9").reason_elsewhere(ids, 250) == "version"
+    assert store.reason_elsewhere(ids, 300) is None
+    assert disk.store(fingerprint="cd" * 16).reason_elsewhere(ids, 0) is None

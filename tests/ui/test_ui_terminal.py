@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,13 @@ def users(home: Path) -> list[str]:
 
 
 def answered(terminal: Terminal, text: str) -> None:
-    """Wait until the answer stands there and is finished."""
-    terminal.wait_until(lambda: text in terminal.text() and "○" in terminal.text(), text)
+    """Wait until the answer stands there with its footer, which it gets at its end."""
+
+    def holds() -> bool:
+        lines = terminal.lines()
+        return any(text in above and "first 0.60 s" in below for above, below in pairwise(lines))
+
+    terminal.wait_until(holds, text)
 
 
 def test_enter_in_the_same_write_as_the_text(start: Start, home: Path) -> None:

@@ -118,6 +118,18 @@ async def test_follow_is_released_by_scrolling_up_and_taken_up_at_the_end() -> N
         assert "the end" in "\n".join(view(transcript))
 
 
+async def test_an_entry_that_is_added_is_followed() -> None:
+    async with Host().run_test(size=(60, 12)) as pilot:
+        transcript = pilot.app.query_one(Transcript)
+        transcript.show([answer(1, "line\n" * 50)])
+        await pilot.pause()
+        transcript.add(user(2, "a question"))
+        transcript.note("a note\nof two lines")
+        await pilot.pause()
+        assert "a question" in "\n".join(view(transcript))
+        assert [line.strip() for line in view(transcript)[-4:]] == ["", "· a note", "of two lines", ""]
+
+
 async def test_five_thousand_messages_page_up_exactly() -> None:
     rng = random.Random(3)
     texts = [" ".join("word" * rng.randint(1, 3) for _ in range(rng.randint(1, 120))) for _ in range(5_000)]

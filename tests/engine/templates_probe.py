@@ -1,0 +1,69 @@
+"""Ten turns with every chat template on a tiny model: `templates_probe.py MODEL FOLDER_OF_TEMPLATES`.
+
+Prints JSON: template name -> list of [prompt tokens, reused, tokens of the new user segment, tokens of the past] per
+turn, or the message of the error with which the template was refused.
+"""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from kvchat.backend.protocol import EngineConfig, Generate, PromptMessage, PromptReady, Sampling, TextDelta
+from kvchat.engine import llama
+from kvchat.engine.context import Context
+from kvchat.engine.model import Model
+from kvchat.engine.reuse import Cells
+from kvchat.engine.template import ChatTemplate
+from kvchat.engine.turn import Turn
+from kvchat.errors import KvchatError
+
+TURNS = 10
+
+
+def main() -> None:
+    llama.start(lambda text, error: None)
+    config = EngineConfig(sys.argv[1], context=16384, threads=1, extra_buffers=False)
+    model = Model(config, lambda fraction: True)
+    context = Context(model, config, lambda: False)
+    rows = {}
+    for file in sorted(Path(sys.argv[2]).glob("*.jinja")):
+        try:
+            model.template = ChatTemplate(file.read_text(), bos=model.bos_text, eos="")
+            rows[file.stem] = ten_turns(model, context)
+        except KvchatError as error:
+            rows[file.stem] = error.message
+    print(json.dumps(rows))
+
+
+def ten_turns(model: Model, context: Context) -> list[list[int]]:
+    cells = Cells(context, None)
+    cells.truncate(0)
+    context.clear()
+    messages = [PromptMessage("system", "Be brief.")]
+    rows = []
+    for number in range(TURNS):
+        messages.append(PromptMessage("user", f"Question {number}?"))
+        past = sum(len(message.ids or ()) for message in messages)
+        events = []
+        turn = Turn(
+            Generate("t", tuple(messages), Sampling(temperature=1, seed=number, max_tokens=6)),
+            model,
+            context,
+            cells,
+            None,
+            events.append,
+        )
+        for step in turn.steps():
+            context.decode(step.tokens, step.position, output=step.output)
+        usage = turn.finish()
+        segments = next(event.segments for event in events if isinstance(event, PromptReady))
+        messages = [replace(message, ids=ids) for message, ids in zip(messages, segments, strict=True)]
+        deltas = [event for event in events if isinstance(event, TextDelta)]
+        ids = tuple(token for delta in deltas for token in delta.ids)
+        messages.append(PromptMessage("assistant", "".join(delta.text for delta in deltas), ids))
+        rows.append([usage.prompt_tokens, usage.reused, len(segments[-1]), past])
+    return rows
+
+
+main()
