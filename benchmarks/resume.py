@@ -3,7 +3,7 @@
     python benchmarks/resume.py [MODEL.gguf] [--tokens N] [--type f16|q8_0|q4_0] [--rounds N]
 
 One engine computes the chat and saves its pages; then engines in new processes restore it, from a page cache that is
-warm since the pages were just written. Prints seconds, bytes per second and the ratio, all from one run on this machine.
+warm since the pages were just written. Prints seconds, bytes per second and the ratio, all from one run.
 """
 
 from __future__ import annotations

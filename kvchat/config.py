@@ -44,8 +44,9 @@ class Settings:
     """Everything that can be chosen. `context`, `threads`, `kv_budget` (bytes) 0 and `gpu_layers` -1: automatic.
 
     `model` is a path or a name, None for the one last used or the best one found. `system` None: not said, so a chat
-    keeps its own; "" is a chat without one. `new_system` is that of a flag alone: what one command line says may change an
-    old chat's system prompt, what stands in a settings file may not. `kv` False neither restores nor saves KV state.
+    keeps its own; "" is a chat without one. `new_system` is that of a flag alone: what one command line says may
+    change the system prompt of an old chat, what stands in a settings file may not. `kv` False neither restores nor
+    saves KV state.
     """
 
     model: str | None = None

@@ -15,7 +15,7 @@ TAIL_BYTES = 8192
 
 
 def open_log(file: Path) -> int:
-    """A file descriptor that appends to the log, 0600 in a 0700 folder. Raises KvchatError if there is no such place."""
+    """A file descriptor that appends to the log, 0600 in a 0700 folder. KvchatError if there is no such place."""
     ensure_private(file.parent)
     if file.exists() and file.stat().st_size > LARGEST:
         file.replace(file.with_suffix(".old.log"))

@@ -57,7 +57,7 @@ class Context:
             types = f"{config.type_k}/{config.type_v}"
             raise KvchatError(
                 f"llama.cpp refused a context of {params.cells} tokens with cache types {types}",
-                "try a smaller --ctx-size, or cache types f16; the log has llama.cpp's own words",
+                "try a smaller --ctx-size, or cache types f16; the log (see kvchat paths) has llama.cpp's own words",
             ) from None
         self.cells = self.native.cells
         self.layers: tuple[LayerShape, ...] = ()
@@ -91,7 +91,10 @@ class Context:
             raise Aborted
         if code == NO_SLOT:
             raise KvchatError("the context is full", "start a new chat, or use a larger --ctx-size")
-        raise KvchatError(f"llama.cpp could not compute these tokens (code {code})", "the log has its own words")
+        raise KvchatError(
+            f"llama.cpp could not compute these tokens (code {code})",
+            "the log (see kvchat paths) has llama.cpp's own words",
+        )
 
     @property
     def length(self) -> int:

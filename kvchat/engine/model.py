@@ -35,7 +35,7 @@ class Model:
         except ValueError:
             raise KvchatError(
                 f"llama.cpp cannot load {path.name} (architecture {self.header.architecture!r})",
-                "the log has its own words; a newer llama-cpp-python may know this architecture",
+                "a newer llama-cpp-python may know it; the log (see kvchat paths) has llama.cpp's own words",
             ) from None
         source = self.native.chat_template()
         self.template, self.template_name, self.template_note = choose_template(

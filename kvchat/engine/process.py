@@ -71,7 +71,7 @@ class EngineProcess:
         self._connection = connection
         self._interrupt = Interrupt()
         self._inbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
-        self._last_error = ""
+        self._first_error = ""
 
     def run(self) -> None:
         """Serve until the app closes the pipe."""
@@ -123,7 +123,7 @@ class EngineProcess:
         try:
             return self._build(config)
         except KvchatError as error:
-            said = f" (llama.cpp: {self._last_error})" if self._last_error else ""
+            said = f" (llama.cpp: {self._first_error})" if self._first_error else ""
             self._send(LoadFailed(Failure(error.message + said, error.hint)))
             return None
 
@@ -157,8 +157,8 @@ class EngineProcess:
         return not self._interrupt.closing
 
     def _log(self, text: str, *, error: bool) -> None:
-        if error:
-            self._last_error = text.strip()
+        if error and not self._first_error:
+            self._first_error = text.strip()
         sys.stderr.write(text)
         sys.stderr.flush()
 

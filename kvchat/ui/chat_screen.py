@@ -19,6 +19,7 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
+from textual.worker import Worker
 
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import ChatSummary
@@ -337,7 +338,7 @@ class ChatScreen(Screen[None]):
                 if self.is_attached:
                     done(result)
 
-        self.run_worker(settle)
+        _: Worker[None] = self.run_worker(settle)  # a callable, so that nothing is left unawaited at the end
 
     def _say(self, error: KvchatError, what: str) -> None:
         self.transcript.note(f"{what}: {sentences(error.message, error.hint)}", "error")

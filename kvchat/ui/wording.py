@@ -86,9 +86,8 @@ def notes_on(event: Event, turn: str | None) -> list[tuple[str, NoteKind]]:
     match event:
         case Ready(notes=notes):
             return [(note, "info") for note in notes]
-        case EngineDied(cause=cause, restarting=True, note=note):
-            how = f" in another configuration: {note}" if note else ""
-            return [(f"{_capital(cause)}. It is being started again{how}. Nothing you wrote is lost.", "warning")]
+        case EngineDied(cause=cause, restarting=True):  # in which configuration, its Ready says
+            return [(f"{_capital(cause)}. It is being started again, nothing you wrote is lost.", "warning")]
         case EngineDied(cause=cause):
             return [(f"{_capital(cause)}.", "error")]
         case LoadFailed(failure=failure):

@@ -284,7 +284,7 @@ def test_a_full_disk_costs_the_saved_kv_and_nothing_else(tmp_path, smollm2):
     code = FULL_DISK.format(
         tests=str(Path(__file__).parents[1]), home=str(tmp_path), model=str(smollm2), text=LONG[:1500]
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() not in ("", "None")
     assert not [file for file in tmp_path.glob("kv/pages/*/*/*") if file.stat().st_size > 10**6]

@@ -260,6 +260,29 @@ def test_exact_cuts_where_the_template_drops_reasoning() -> None:
     assert talk.text(prompt) == "<s>[user]One?[assistant]1.[user]Two?[reply]"
 
 
+BRACKETS = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
+
+
+def test_exact_keeps_a_reply_that_holds_the_text_behind_it() -> None:
+    talk = Talk(own(BRACKETS), "exact")
+    talk.ask("One?")
+    talk.answer("1.[user]Two?[assistant]2.")
+    prompt = talk.ask("Two?")
+    assert (prompt.past, prompt.cut) == (len(sum(prompt.segments[:2], ())), None)
+    assert talk.text(prompt) == talk.direct()
+
+
+def test_exact_keeps_a_reply_that_changes_what_is_before_it() -> None:
+    """A reply without reasoning gets empty tags; one with reasoning begins as these tags do."""
+    tags = "{% if m.role == 'assistant' and '</think>' not in m.content %}<think>()</think>{% endif %}"
+    talk = Talk(own(BRACKETS.replace("{{ m.content", tags + "{{ m.content")), "exact")
+    talk.ask("One?")
+    talk.answer("<think>hm</think>1.")
+    prompt = talk.ask("Two?")
+    assert prompt.cut is None
+    assert talk.text(prompt) == talk.direct()
+
+
 # ------------------------------------------------------------------ continue
 
 
@@ -399,6 +422,25 @@ def test_no_text_becomes_a_control_token(history: History, name: str, text: str)
         plain.answer("Yes.")
         evil.messages.append(PromptMessage("assistant", text))  # no ids: an imported reply
         plain.messages[-1] = PromptMessage("assistant", "Yes.")
+
+
+@pytest.mark.parametrize("history", ["append", "exact"])
+def test_control_text_keeps_the_white_space_that_the_template_leaves(history: History) -> None:
+    talk = Talk(template("google-gemma-2-2b-it"), history)
+    prompt = talk.ask(f" \n{INJECTION}\n")
+    assert talk.text(prompt) == f"<s><start_of_turn>user\n{INJECTION}<end_of_turn>\n<start_of_turn>model\n"
+
+
+@pytest.mark.parametrize("history", ["append", "exact"])
+def test_control_text_that_a_slot_does_not_show_is_plain(history: History) -> None:
+    """The template prints a message only if it is no large number, as a slot is."""
+    source = (
+        "{% for m in messages %}[{{ m.role }}]{% if m.role != 'user' or m.content|int(0) < 10 ** 12 %}{{ m.content }}"
+    )
+    talk = Talk(own(source + "{% endif %}{% endfor %}[reply]"), history)
+    assert controls(talk, talk.ask(INJECTION).ids) == ["<s>"]
+    talk.answer("Yes.")
+    assert controls(talk, talk.ask(INJECTION).ids) == ["<s>"]
 
 
 def test_a_message_without_control_text_is_not_cut_off() -> None:

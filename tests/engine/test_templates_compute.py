@@ -14,7 +14,7 @@ TEMPLATES = HERE.parent / "data" / "templates"
 def test_ten_turns_compute_only_new_tokens(tmp_path):
     model = tiny.build("llama", tmp_path)
     command = [sys.executable, HERE / "templates_probe.py", model, TEMPLATES]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert len(rows) == 70

@@ -123,6 +123,13 @@ def test_stop_at_a_token_border_leaves_no_rest() -> None:
     assert subject.feed(3, b"later").text == subject.flush().text == ""
 
 
+def test_whole_tokens_before_the_stop_string_keep_their_ids() -> None:
+    subject = TextStream(["<end>"])
+    assert subject.feed(1, b"one<").ids == ()
+    settled = subject.feed(2, b"two<end>")
+    assert (settled.text, settled.ids, subject.rest) == ("one<", (1,), "two")
+
+
 def test_tokens_without_text_go_out_in_order() -> None:
     subject = TextStream(["ab"])
     assert subject.feed(1, b"").ids == (1,)

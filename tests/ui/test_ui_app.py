@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,10 +166,10 @@ async def test_a_death_of_the_engine_is_said_and_survived(home: Path) -> None:
                 EngineDied("the engine was killed by SIGSEGV", ("last line",), True, "without extra buffers"),
             )
             await sees(pilot, "The engine was killed by SIGSEGV. It is being started again")
-            assert "without extra buffers" in shown(pilot)
             assert "the engine died: /continue goes on" in shown(pilot)
             on.engine.script = turn_events
-            on.engine.come(make_ready())
+            on.engine.come(replace(make_ready(), notes=("extra buffers: off",)))
+            await sees(pilot, "· extra buffers: off")
             await send(pilot, "again")
             await sees(pilot, "Hello there.")
 
@@ -382,3 +383,22 @@ async def test_help_and_notes_do_not_disturb_reading(home: Path) -> None:
             assert "↓ new" in lines(pilot)[-1]
             await pilot.press("ctrl+end")
             assert "/quit" in shown(pilot)
+
+
+async def test_the_mouse_selects_and_the_prompt_keeps_the_keyboard(home: Path) -> None:
+    with stage(home, lambda request: turn_events(request, ["first words of the answer"])) as on:
+        async with on.app().run_test(size=(80, 24)) as pilot:
+            await send(pilot, "question")
+            await sees(pilot, "first words")
+            await pilot.click("#transcript", offset=(5, 10))
+            assert screen(pilot).prompt.has_focus
+            row = next(y for y, line in enumerate(lines(pilot)) if "first words" in line)
+            await pilot.mouse_down("#transcript", offset=(4, row))
+            await pilot.hover("#transcript", offset=(8, row))
+            await pilot.mouse_up("#transcript", offset=(8, row))
+            await pilot.pause()
+            await pilot.press("ctrl+c")
+            assert pilot.app.clipboard == "first"
+            assert not screen(pilot).selections
+            await pilot.press("x")
+            assert screen(pilot).prompt.text == "x"

@@ -18,13 +18,21 @@ Start = Callable[..., Terminal]
 PROGRAM = Path(__file__).parent / "fake_app.py"
 
 
+@pytest.fixture(scope="module")
+def bytecode(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Compiled modules are kept from one start to the next, wherever the tests run."""
+    return {"PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("bytecode")), "PYTHONDONTWRITEBYTECODE": ""}
+
+
 @pytest.fixture
-def start(home: Path) -> Iterator[Start]:
+def start(home: Path, bytecode: dict[str, str]) -> Iterator[Start]:
     """Starts the app; ends it after the test."""
     made: list[Terminal] = []
 
+    environment = {"KVCHAT_HOME": str(home), **bytecode}
+
     def run(*arguments: str, columns: int = 100, rows: int = 30) -> Terminal:
-        terminal = Terminal([sys.executable, str(PROGRAM), *arguments], columns, rows, {"KVCHAT_HOME": str(home)})
+        terminal = Terminal([sys.executable, str(PROGRAM), *arguments], columns, rows, environment)
         made.append(terminal)
         terminal.wait_for("fake-1b")
         return terminal
