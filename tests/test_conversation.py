@@ -688,3 +688,15 @@ def test_stop_races_with_the_commit(store: StoreThread, backend: FakeBackend, ch
     assert [request.turn for request in backend.requests] == backend.cancelled
     assert on_disk(store, chat)[1] == chat.messages
     assert {m.finish for m in chat.messages if m.role == "assistant"} == {"cancelled"}
+
+
+def test_a_database_that_cannot_be_opened_gives_the_turn_back(tmp_path: Path) -> None:
+    broken = tmp_path / "chats.db"
+    broken.write_bytes(b"this is no database, and long enough to be seen as none" * 20)
+    store = StoreThread(broken, lambda error: None)
+    conversation = Conversation.start(store, FakeBackend(make_ready()), sampling=Sampling())
+    with pytest.raises(KvchatError):
+        conversation.submit("hello").result(timeout=30)
+    assert conversation.live is None
+    assert conversation.messages == ()
+    store.close()

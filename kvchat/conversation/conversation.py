@@ -304,7 +304,9 @@ class Conversation:
             else:
                 store.reopen(chat, reply.id)
 
-        return self._store.run(lambda store: hand_over.commit(store, change, ready))
+        saved = self._store.run(lambda store: hand_over.commit(store, change, ready))
+        saved.add_done_callback(hand_over.give_up)
+        return saved
 
     def _settle(self) -> None:
         """Takes over what became of the turn on the store thread."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Literal
 
@@ -78,6 +79,12 @@ class HandOver:
             self._stage = "waiting"
         if ready is not None:
             self.send(store, ready)
+
+    def give_up(self, saved: Future[None]) -> None:
+        """The commit is over; if it could not even begin, since there is no database, nothing was saved."""
+        with self._lock:
+            if saved.exception() is not None and self._stage == "saving":
+                self._stage = "unsaved"
 
     def send(self, store: ChatStore, ready: Ready) -> None:
         """Submits the turn with the ids that are stored for the model, unless it was withdrawn. KvchatError as
