@@ -175,7 +175,43 @@ class Cancel:
     turn: str
 
 
-Command = Load | Generate | Cancel
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """Bring the KV of a chat into the cells ahead of its turn; nothing is computed. `ids` are those of its past."""
+
+    turn: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a send would reuse and cost. As Generate, with the draft as last user message; nothing is changed."""
+
+    turn: str
+    messages: tuple[PromptMessage, ...]
+    history: History = "append"
+    clock: float = 0.0
+    past_cut: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a chat with these past ids would find on disk if the context were built with `config` (same model)."""
+
+    turn: str
+    ids: tuple[int, ...]
+    config: EngineConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """Build the context anew with another cache type, size, flash attention or thread count; the model stays loaded.
+    Answered by Ready, or by ConfigureFailed and then the Ready of the configuration from before."""
+
+    config: EngineConfig
+
+
+Command = Load | Generate | Cancel | Warm | Forecast | Preview | Configure
 
 
 # ------------------------------------------------------------------ events: engine -> app

@@ -267,9 +267,12 @@ def test_exact_keeps_a_reply_that_holds_the_text_behind_it() -> None:
     talk = Talk(own(BRACKETS), "exact")
     talk.ask("One?")
     talk.answer("1.[user]Two?[assistant]2.")
-    prompt = talk.ask("Two?")
-    assert (prompt.past, prompt.cut) == (len(sum(prompt.segments[:2], ())), None)
-    assert talk.text(prompt) == talk.direct()
+    for question in ("Two?", "Three?"):
+        past = len(talk.context)
+        prompt = talk.ask(question)
+        assert (prompt.past, prompt.cut) == (past, None)
+        assert talk.text(prompt) == talk.direct()
+        talk.answer("3.")
 
 
 def test_exact_keeps_a_reply_that_changes_what_is_before_it() -> None:
