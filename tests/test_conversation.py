@@ -178,7 +178,7 @@ def test_the_next_turn_brings_its_ids_along(store: StoreThread, backend: FakeBac
     assert third.messages[3].ids == (USER_TURN, *text_ids("two"), REPLY_TURN)
 
 
-def test_ids_of_a_user_message_are_kept_as_first_told(
+def test_ids_are_those_that_stood_in_the_context_last(
     store: StoreThread, backend: FakeBackend, chat: Conversation
 ) -> None:
     answer(chat, backend, chat.submit("one"), "uno")
@@ -187,11 +187,7 @@ def test_ids_of_a_user_message_are_kept_as_first_told(
     first = replace(events[0], segments=((9, 9), (9,), (4, 5)))  # type: ignore[arg-type]
     apply(chat, [first, *events[1:]])
     ids = known(store, chat, ids_key("fakevocab", ""))
-    assert [ids[m.id].ids for m in chat.messages[:3]] == [
-        (USER_TURN, *text_ids("one"), REPLY_TURN),
-        text_ids("uno"),
-        (4, 5),
-    ]
+    assert [ids[m.id].ids for m in chat.messages[:3]] == [(9, 9), (9,), (4, 5)]
 
 
 def test_options_reach_the_engine(store: StoreThread, backend: FakeBackend) -> None:

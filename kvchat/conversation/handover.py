@@ -56,9 +56,10 @@ class HandOver:
         return list(segment if sent.ids is None else sent.ids) if self._plan.continue_reply else []
 
     def new_ids(self, segments: tuple[tuple[int, ...], ...]) -> dict[str, tuple[int, ...]]:
-        """The segments of the messages whose ids were not known, by message id."""
+        """The segments that are not what was sent, by message id. Also known ids can change: where a template hides the
+        replies, everything stands in the last message."""
         past = zip(self._plan.messages, self._past(segments), strict=True)
-        return {message.id: segment for message, (sent, segment) in past if sent.ids is None}
+        return {message.id: segment for message, (sent, segment) in past if sent.ids != segment}
 
     def _past(self, segments: tuple[tuple[int, ...], ...]) -> list[tuple[PromptMessage, tuple[int, ...]]]:
         """What was sent of each message of the plan, and what came back."""
