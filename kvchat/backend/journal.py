@@ -12,7 +12,7 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,7 +67,7 @@ class Journal:
         for given_up, candidate in ladder(config):
             if given_up:
                 notes.append(f"{given_up}: off, because the engine {cause} with it on this machine")
-            found = self._deaths.get(_key(candidate)) or (
+            found = self._deaths.get(configuration_key(candidate)) or (
                 self._deaths.get(_machine_key()) if candidate.extra_buffers else None
             )
             if found is None:
@@ -77,24 +77,19 @@ class Journal:
 
     def died(self, config: EngineConfig, cause: str) -> None:
         """Condemn a configuration; `cause` reads on from "the engine ", as in "was killed by SIGILL"."""
-        self._deaths[_key(config)] = cause
+        self._deaths[configuration_key(config)] = cause
         self._write()
 
     def survived(self, config: EngineConfig) -> None:
         """The engine has decoded its first token. If only extra buffers stood between death and life, they are to
         blame, for every model."""
-        cause = self._deaths.get(_key(replace(config, extra_buffers=True)))
+        cause = self._deaths.get(configuration_key(replace(config, extra_buffers=True)))
         if not config.extra_buffers and cause and _machine_key() not in self._deaths:
             self._deaths[_machine_key()] = cause
             self._write()
 
     def _write(self) -> None:
-        with suppress(OSError, KvchatError):
-            file = ensure_private(self._folder) / FILE
-            temporary = file.with_suffix(f".{os.getpid()}.tmp")
-            temporary.touch(mode=0o600)
-            temporary.write_text(json.dumps(self._deaths, indent=1))
-            temporary.replace(file)
+        write_json(self._folder, FILE, self._deaths)
 
 
 def read_report(state_folder: Path) -> list[str]:
@@ -106,11 +101,26 @@ def read_report(state_folder: Path) -> list[str]:
 
 
 def _read(file: Path) -> dict[str, str]:
+    return {key: str(value) for key, value in read_json(file).items()}
+
+
+def read_json(file: Path) -> dict[str, object]:
+    """The object in a state file; empty when there is none or it is damaged."""
     try:
         content = json.loads(file.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
-    return {str(k): str(v) for k, v in content.items()} if isinstance(content, dict) else {}
+    return {str(key): value for key, value in content.items()} if isinstance(content, dict) else {}
+
+
+def write_json(folder: Path, name: str, content: Mapping[str, object]) -> None:
+    """Replace a state file, 0600 in a 0700 folder. What cannot be written is found out again at the next start."""
+    with suppress(OSError, KvchatError):
+        file = ensure_private(folder) / name
+        temporary = file.with_suffix(f".{os.getpid()}.tmp")
+        temporary.touch(mode=0o600)
+        temporary.write_text(json.dumps(content, indent=1))
+        temporary.replace(file)
 
 
 def _machine() -> str:
@@ -127,7 +137,8 @@ def _machine_key() -> str:
     return "extra-buffers-" + hashlib.blake2b(_machine().encode(), digest_size=8).hexdigest()
 
 
-def _key(config: EngineConfig) -> str:
+def configuration_key(config: EngineConfig) -> str:
+    """Names a configuration of one model file on this CPU with this build."""
     try:
         file = Path(config.model_path).stat()
         identity = f"{file.st_size}|{file.st_mtime_ns}"

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Pipe
@@ -23,23 +23,31 @@ from kvchat.backend.log import open_log, size, tail
 from kvchat.backend.protocol import (
     Cancel,
     Command,
+    Configure,
+    ConfigureFailed,
     EngineConfig,
     EngineDied,
     Event,
     Failure,
+    Forecast,
     Generate,
     Load,
     LoadFailed,
+    Preview,
     Ready,
     Restored,
+    Tuned,
     TurnFinished,
     Usage,
+    Warm,
 )
+from kvchat.backend.tuning import TuningBook
 from kvchat.errors import KvchatError
 
 MODULE = "kvchat.engine.process"
 CRASHES = {signal.SIGILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE}
 MOST_DEATHS = 3  # engines in a row that die without finishing a turn before we stop starting new ones
+HOPELESS = "another llama-cpp-python may run it; to try again, remove state/journal.json (see kvchat paths)"
 GOODBYE = 6.0  # seconds that an engine may take to write its last pages after the pipe is closed
 
 
@@ -53,6 +61,8 @@ class _Child:
     log_start: int
     ready: bool = False
     refused: bool = False
+    replaced: bool = False
+    before: tuple[Choice, EngineConfig] | None = None  # what to go back to when a new configuration is refused
     turns: dict[str, bool] = field(default_factory=dict)  # turn -> whether its restore is over
 
 
@@ -71,20 +81,27 @@ class Engine:
         self._config = config
         self._post = post
         self._journal = Journal(state_folder)
+        self._tuning = TuningBook(state_folder)
         self._log_file = log_file
         self._program = program
         self._lock = threading.Lock()
         self._child: _Child | None = None
         self._ready: Ready | None = None
         self._closing = False
+        self._serving = False  # the reader thread runs, and starts the next engine when one is wanted
         self._deaths = 0
         self._distrust_store = False
-        self._reader = threading.Thread(target=self._run, name="engine events", daemon=True)
+        self._reader: threading.Thread | None = None
 
     @property
     def ready(self) -> Ready | None:
         """What the running engine reported, None while there is none."""
         return self._ready
+
+    @property
+    def config(self) -> EngineConfig:
+        """What was asked for last."""
+        return self._config
 
     @property
     def pid(self) -> int | None:
@@ -94,7 +111,51 @@ class Engine:
 
     def start(self) -> None:
         """Start the engine; returns at once, the events tell how it goes."""
+        with self._lock:
+            self._start()
+
+    def _start(self) -> None:
+        self._serving = True
+        self._reader = threading.Thread(target=self._run, name="engine events", daemon=True)
         self._reader.start()
+
+    def configure(self, config: EngineConfig) -> None:
+        """Go over to another configuration: in place where only the context changes, else in a new process. Ready,
+        ConfigureFailed or LoadFailed tell how it went. A turn that runs is finished first, or ended by a new process.
+        """
+        choice = self._journal.choose(config)
+        if choice is None:
+            self._post(ConfigureFailed(Failure("this configuration is known to crash here", HOPELESS)))
+            return
+        with self._lock:
+            before, self._config, self._ready = self._config, config, None
+            child = self._child
+            if child is not None and not child.refused and _same_process(child.choice.config, choice.config):
+                child.before = child.choice, before
+                child.choice, child.ready = choice, False
+                _send(child, Configure(self._tuning.apply(choice.config)))
+            elif child is not None:
+                child.replaced = True
+                _hang_up(child.connection)
+            elif not self._serving and not self._closing:
+                self._start()
+
+    def warm(self, command: Warm) -> None:
+        """Bring a chat's KV into the cells; Warmed comes when nothing more important was asked."""
+        self._ask(command)
+
+    def forecast(self, command: Forecast) -> None:
+        """Ask what a send would cost; Forecasted comes unless the prompt cannot be built."""
+        self._ask(command)
+
+    def preview(self, command: Preview) -> None:
+        """Ask what another configuration would find on disk; Previewed comes."""
+        self._ask(command)
+
+    def _ask(self, command: Command) -> None:
+        with self._lock:
+            if self._child is not None:
+                _send(self._child, command)
 
     def submit(self, request: Generate) -> None:
         """Queue a turn. Its TurnFinished comes in any case, also when the engine is gone."""
@@ -128,45 +189,55 @@ class Engine:
             except subprocess.TimeoutExpired:
                 child.process.kill()
                 child.process.wait()
-        if self._reader.is_alive() and threading.current_thread() is not self._reader:
+        if self._reader is not None:
             self._reader.join(GOODBYE)
 
     # ---------------------------------------------------------------- reader thread
 
     def _run(self) -> None:
-        choice = self._journal.choose(self._config)
-        while choice is not None:
+        again = True
+        while again:
             try:
-                child = self._spawn(choice)
+                child = self._spawn()
             except (OSError, KvchatError) as error:
+                again = False
+                self._retire()
                 self._post(LoadFailed(_failure(error)))
-                return
-            if child is None:
-                return
-            self._pump(child)
-            cause = _cause(child.process.wait())
-            choice = self._bury(child, cause)
+            else:
+                if child is None:
+                    return
+                self._pump(child)
+                again = self._bury(child, _cause(child.process.wait()))
 
-    def _spawn(self, choice: Choice) -> _Child | None:
-        """Start a process; None when the app is closing."""
+    def _retire(self) -> None:
+        with self._lock:
+            self._serving = False
+
+    def _spawn(self) -> _Child | None:
+        """Start a process in the safest configuration that is needed; None when the app is closing."""
         ours, theirs = Pipe(duplex=True)
         log = open_log(self._log_file)
-        with self._lock:
-            if self._closing:
-                return None
-            process = subprocess.Popen(
-                [*self._program, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+        try:
+            with self._lock:
+                if self._closing:
+                    return None
+                choice = self._journal.choose(self._config)
+                if choice is None:
+                    raise KvchatError("every configuration of this model is known to crash here", HOPELESS)
+                process = subprocess.Popen(
+                    [*self._program, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+                child = self._child = _Child(process, ours, choice, size(self._log_file))
+                _send(child, Load(self._tuning.apply(choice.config)))
+                return child
+        finally:
             theirs.close()
             os.close(log)
-            child = self._child = _Child(process, ours, choice, size(self._log_file))
-            _send(child, Load(choice.config))
-        return child
 
     def _pump(self, child: _Child) -> None:
         """Hand on the events of one engine until its end of the pipe is closed."""
@@ -182,7 +253,12 @@ class Engine:
                 child.ready = True
                 self._ready = event
             case LoadFailed():
-                child.refused = True
+                with self._lock:
+                    child.refused = True
+            case ConfigureFailed() if child.before is not None:
+                child.choice, self._config = child.before
+            case Tuned():
+                self._tuning.remember(child.choice.config, event)
             case Restored(turn=turn):
                 child.turns[turn] = True
             case TurnFinished(turn=turn):
@@ -191,32 +267,43 @@ class Engine:
                     child.turns.pop(turn, None)
         self._post(event)
 
-    def _bury(self, child: _Child, cause: str) -> Choice | None:
-        """Pay what a dead engine owes, and choose the next one; None when there shall be none."""
+    def _bury(self, child: _Child, cause: str) -> bool:
+        """Pay what a dead engine owes; whether another one shall be started."""
         with self._lock:
             self._child = None
             self._ready = None
             owed = dict(child.turns)
         child.connection.close()
-        if self._closing or child.refused:
-            for turn in owed:
-                self._post(_unfinished(turn, "ended"))
-            return None
         crashed = -child.process.returncode in CRASHES
+        again = child.replaced
+        if not (self._closing or child.refused or child.replaced):
+            again = self._mourn(child, cause, crashed=crashed, owed=owed)
+        for turn in owed:
+            self._post(_unfinished(turn, cause))
+        if not again:
+            self._retire()
+            if not (self._closing or child.refused):
+                self._post(
+                    LoadFailed(Failure(f"the engine {cause}, and is not started again", _advice(child, crashed)))
+                )
+        return again and not self._closing
+
+    def _mourn(self, child: _Child, cause: str, *, crashed: bool, owed: Mapping[str, bool]) -> bool:
+        """A death that nobody asked for: remember it, say it, and decide whether to start again."""
         if not child.ready and crashed:
             self._journal.died(child.choice.config, cause)
         self._deaths += child.ready
         self._distrust_store = child.ready and False in owed.values()
         again = self._deaths < MOST_DEATHS if child.ready else crashed
         choice = self._journal.choose(self._config) if again else None
-        log = tail(self._log_file, child.log_start)
         note = "; ".join(choice.notes) if choice else ""
-        self._post(EngineDied(f"the engine {cause}", log, choice is not None, note))
-        for turn in owed:
-            self._post(_unfinished(turn, cause))
-        if choice is None:
-            self._post(LoadFailed(Failure(f"the engine {cause}, and is not started again", _advice(child, crashed))))
-        return choice
+        self._post(EngineDied(f"the engine {cause}", tail(self._log_file, child.log_start), choice is not None, note))
+        return choice is not None
+
+
+def _same_process(old: EngineConfig, new: EngineConfig) -> bool:
+    """Whether the loaded model serves both."""
+    return (old.model_path, old.gpu_layers, old.extra_buffers) == (new.model_path, new.gpu_layers, new.extra_buffers)
 
 
 def _send(child: _Child, command: Command) -> None:

@@ -64,6 +64,7 @@ class EngineConfig:
     extra_buffers: bool = True
     kv_folder: str | None = None
     kv_budget: int = 0
+    tune: bool = False  # measure flash attention and threads while idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,4 +306,60 @@ class TurnFinished:
     failure: Failure | None = None
 
 
-Event = Loading | Ready | LoadFailed | EngineDied | PromptReady | Restored | PromptProgress | TextDelta | TurnFinished
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """`reused` of `tokens` past tokens are in the cells, `pages` of them were read from disk in `seconds`."""
+
+    turn: str
+    tokens: int
+    reused: int
+    pages: int
+    seconds: float
+    cut: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forecasted:
+    """The prompt would have `tokens`, of which `resident` and `pages` need not be computed. `seconds` to the first
+    token, by the speeds measured on this engine; None before anything was measured."""
+
+    turn: str
+    tokens: int
+    resident: int
+    pages: int
+    computed: int
+    seconds: float | None
+    cut: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Previewed:
+    """Of `tokens` past tokens, `restored` would come from pages of that configuration; computing the others would take
+    `seconds` (None: not known yet)."""
+
+    turn: str
+    tokens: int
+    restored: int
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigureFailed:
+    """The context cannot be built so. The one from before is built again."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """Flash attention and threads were measured while the engine was idle, and these are in use from now on.
+    `sentences` say for the person how fast each setting decodes at depth 1,024."""
+
+    flash_attention: bool
+    threads: int
+    sentences: tuple[str, ...]
+
+
+TurnEvent = PromptReady | Restored | PromptProgress | TextDelta | TurnFinished
+Outlook = Warmed | Forecasted | Previewed
+Event = Loading | Ready | LoadFailed | EngineDied | ConfigureFailed | Tuned | TurnEvent | Outlook

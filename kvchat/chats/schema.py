@@ -37,7 +37,8 @@ _VERSION_1: Migration = (
         clock REAL NOT NULL,
         model TEXT NOT NULL,
         head TEXT REFERENCES messages (id) DEFERRABLE INITIALLY DEFERRED,
-        deleted_at REAL
+        deleted_at REAL,
+        settings TEXT NOT NULL
     )""",
     """CREATE TABLE messages (
         number INTEGER PRIMARY KEY,
@@ -115,6 +116,7 @@ def connect(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> sqlit
             _use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA secure_delete = ON")  # what is removed is overwritten
             _migrate(connection, path, migrations)
         except BaseException:
             connection.close()

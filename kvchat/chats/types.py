@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 Role = Literal["user", "assistant"]
@@ -14,6 +15,7 @@ class Chat:
 
     `id` is a ULID. `created`, `updated` and `deleted_at` are seconds since the epoch. `clock` is the time that the chat
     template sees, frozen at creation. `system` is the system prompt, "" for none. `model` is the name last used.
+    `settings` is a JSON object of what is the chat's own; who runs the chat knows what it means.
     """
 
     id: str
@@ -25,6 +27,7 @@ class Chat:
     model: str
     head: str | None
     deleted_at: float | None = None
+    settings: str = "{}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,28 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Branch:
+    """The messages from the root of a chat's tree to its head, and how often each could have been another one.
+
+    `siblings` are the ids of the messages with the same parent, the oldest first, by the id of each message of the
+    branch, which is one of its own siblings.
+    """
+
+    messages: tuple[Message, ...] = ()
+    siblings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def head(self) -> str | None:
+        """The id of the last message; None for the empty branch."""
+        return self.messages[-1].id if self.messages else None
+
+
+@dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A message that matches a full-text search, with the matching part of its text."""
+    """A message that matches a full-text search, with the matching part of its text.
+
+    For a chat whose title matches, it is the last message of what is shown of it, and `snippet` is "".
+    """
 
     chat: str
     message: str

@@ -63,7 +63,11 @@ class Context:
         self.layers: tuple[LayerShape, ...] = ()
         self.flash = params.flash == "on"
         self.v_trans = not self.flash
-        self._warm_up(model, paged=model.geometry.paged)
+        try:
+            self._warm_up(model, paged=model.geometry.paged)
+        except (Aborted, KvchatError):
+            self.close()
+            raise
 
     def close(self) -> None:
         self.native.close()
@@ -95,6 +99,11 @@ class Context:
             f"llama.cpp could not compute these tokens (code {code})",
             "the log (see kvchat paths) has llama.cpp's own words",
         )
+
+    def set_threads(self, threads: int) -> None:
+        """Compute with so many threads from the next decode on."""
+        self.threads = threads
+        self.native.set_threads(threads)
 
     @property
     def length(self) -> int:

@@ -195,6 +195,9 @@ class NativeContext:
             self._batch.seq_id[i][0] = sequence
         return int(lib.llama_decode(self.handle, self._batch))
 
+    def set_threads(self, threads: int) -> None:
+        lib.llama_set_n_threads(self.handle, threads, threads)
+
     def synchronize(self) -> None:
         lib.llama_synchronize(self.handle)
 

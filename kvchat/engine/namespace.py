@@ -11,13 +11,13 @@ from kvchat.engine.model import Model
 from kvchat.kv.namespace import Namespace
 
 
-def page_namespace(model: Model, context: Context, config: EngineConfig) -> Namespace:
-    """The namespace of pages that this context writes and may read."""
+def page_namespace(model: Model, cells: int, config: EngineConfig) -> Namespace:
+    """The namespace of pages that a context of so many cells writes and may read."""
     return Namespace(
         fingerprint=model.fingerprint,
         model=model.path.stem,
         lora="",
-        rope=(("factors", _rope_factors(model, context)),),
+        rope=(("factors", _rope_factors(model, cells)),),
         type_k=config.type_k,
         type_v=config.type_v,
         rotation=_rotation(model, config),
@@ -34,14 +34,14 @@ def page_labels(context: Context) -> dict[str, str]:
     }
 
 
-def _rope_factors(model: Model, context: Context) -> str:
+def _rope_factors(model: Model, cells: int) -> str:
     """Long or short factors, as llama.cpp picks them by the context size (llama-model.cpp, get_rope_factors)."""
     if not any(tensor.name == "rope_factors_long.weight" for tensor in model.header.tensors):
         return "fixed"
     arch = model.header.architecture
     original = model.header.get(f"{arch}.rope.scaling.original_context_length", 0)
     trained = original if isinstance(original, int) and original else model.geometry.context_trained
-    return "long" if context.cells > trained else "short"
+    return "long" if cells > trained else "short"
 
 
 def _rotation(model: Model, config: EngineConfig) -> bool:

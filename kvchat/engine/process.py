@@ -1,7 +1,7 @@
 """The engine process: `python -m kvchat.engine.process FD`.
 
-Owns the pipe, the inbox thread and the lifetime of model, context and page store. Everything of llama.cpp happens on
-the main thread. Must not know chats. Its stdout and stderr are the log file from the first instruction on.
+Owns the pipe, the inbox thread and the order of what is done. Everything of llama.cpp happens on the main thread. Must
+not know chats. Its stdout and stderr are the log file from the first instruction on.
 """
 
 from __future__ import annotations
@@ -14,54 +14,37 @@ import threading
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from kvchat.backend.protocol import (
-    CacheInfo,
     Cancel,
     Command,
+    Configure,
+    ConfigureFailed,
     EngineConfig,
     Event,
     Failure,
+    Forecast,
     Generate,
     Load,
     LoadFailed,
     Loading,
-    Ready,
+    Preview,
+    Tuned,
+    Warm,
 )
 from kvchat.engine import llama
-from kvchat.engine.context import Context
 from kvchat.engine.interrupt import Interrupt
-from kvchat.engine.model import Model
-from kvchat.engine.namespace import page_labels, page_namespace
-from kvchat.engine.reuse import Cells
-from kvchat.engine.saving import PageWriter, Saver
 from kvchat.engine.scheduler import Scheduler
-from kvchat.engine.turn import Turn
+from kvchat.engine.session import Session
+from kvchat.engine.tuning import Interrupted, Setting, best, measure
 from kvchat.errors import KvchatError
-from kvchat.kv.store import PageStore
 
 NICENESS = 10
 OOM_SCORE = 500  # when memory runs out, the engine goes before anything of the person's
+IDLE = 2.0  # seconds without a command after which the engine may measure itself
 GRACE = 5.0  # seconds that a native call may still take after the app is gone
-
-
-@dataclass(slots=True)
-class Loaded:
-    """What exists after a successful load."""
-
-    model: Model
-    context: Context
-    writer: PageWriter | None
-    scheduler: Scheduler
-
-    def close(self) -> None:
-        if self.writer is not None:
-            self.writer.close()
-        self.context.close()
-        self.model.native.close()
 
 
 class EngineProcess:
@@ -79,26 +62,79 @@ class EngineProcess:
         command = self._inbox.get()
         if not isinstance(command, Load):
             return
-        loaded = self._load(command.config)
-        if loaded is None:
+        session = self._load(command.config)
+        if session is None:
             return
         try:
-            self._serve(loaded.scheduler)
+            self._serve(session)
         finally:
-            loaded.close()
+            session.close()
 
-    def _serve(self, scheduler: Scheduler) -> None:
+    def _serve(self, session: Session) -> None:
+        scheduler = Scheduler(session, self._interrupt, self._send)
+        untuned = session.config.tune
         while not self._interrupt.closing:
-            command = self._inbox.get() if scheduler.idle else self._next_waiting()
+            try:
+                command = self._next(wait=scheduler.idle, at_most=IDLE if untuned else None)
+            except queue.Empty:
+                untuned = not self._tune(session)
+                continue
             if isinstance(command, Generate):
                 scheduler.add(command)
+            elif command is not None:
+                self._answer(session, command)
             elif not scheduler.idle:
                 scheduler.run_next()
 
-    def _next_waiting(self) -> Command | None:
+    def _next(self, *, wait: bool, at_most: float | None) -> Command | None:
+        """The next command. None: there is none and work is waiting, or the pipe is closed. queue.Empty after
+        `at_most` seconds of waiting."""
+        if wait:
+            return self._inbox.get(timeout=at_most)
         with suppress(queue.Empty):
             return self._inbox.get_nowait()
         return None
+
+    def _answer(self, session: Session, command: Command) -> None:
+        """What is asked between turns."""
+        match command:
+            case Warm():
+                self._send(session.warm(command))
+            case Preview():
+                self._send(session.preview(command))
+            case Forecast():
+                with suppress(KvchatError):  # the turn itself will say what is wrong with the prompt
+                    self._send(session.forecast(command))
+            case Configure(config=config):
+                self._configure(session, config)
+
+    def _configure(self, session: Session, config: EngineConfig) -> None:
+        began = time.perf_counter()
+        self._first_error = ""
+        try:
+            session.configure(config)
+        except KvchatError as error:
+            self._send(ConfigureFailed(self._failure(error)))
+        self._send(session.ready(time.perf_counter() - began))
+
+    def _tune(self, session: Session) -> bool:
+        """Measure while nobody wants anything, and use what is best. False: somebody did, try again later."""
+        present = Setting(session.context.flash, session.context.threads)
+        try:
+            results = measure(session.model, session.config, present, self._is_wanted)
+        except Interrupted:
+            return False
+        except KvchatError:
+            return True  # this architecture is not measured, and the rules stand
+        chosen = best(results)
+        self._send(Tuned(chosen.flash, chosen.threads, tuple(str(result) for result in results)))
+        if chosen != present:
+            session.adopt(flash=chosen.flash, threads=chosen.threads)
+            self._send(session.ready(0.0))
+        return True
+
+    def _is_wanted(self) -> bool:
+        return not self._inbox.empty() or self._interrupt.closing
 
     def _receive(self) -> None:
         """Inbox thread: a cancel acts at once, the rest waits its turn. The end of the pipe ends the process."""
@@ -119,38 +155,20 @@ class EngineProcess:
         with suppress(OSError):
             self._connection.send(event)
 
-    def _load(self, config: EngineConfig) -> Loaded | None:
-        try:
-            return self._build(config)
-        except KvchatError as error:
-            said = f" (llama.cpp: {self._first_error})" if self._first_error else ""
-            self._send(LoadFailed(Failure(error.message + said, error.hint)))
-            return None
-
-    def _build(self, config: EngineConfig) -> Loaded:
+    def _load(self, config: EngineConfig) -> Session | None:
         began = time.perf_counter()
         llama.start(self._log)
-        model = Model(config, self._progress)
-        context = Context(model, config, self._interrupt)
-        store = self._open_store(model, context, config)
-        writer = PageWriter(store) if store is not None else None
-        cells = Cells(context, store)
-        saver = None
-        if store is not None and writer is not None:
-            saver = Saver(cells, writer, store, page_labels(context))
-
-        def start_turn(request: Generate) -> Turn:
-            return Turn(request, model, context, cells, saver, self._send)
-
-        self._send(
-            Ready(model.info(config), _cache_info(config, context), time.perf_counter() - began, _notes(model, config))
-        )
-        return Loaded(model, context, writer, Scheduler(context, self._interrupt, start_turn, self._send))
-
-    def _open_store(self, model: Model, context: Context, config: EngineConfig) -> PageStore | None:
-        if config.kv_folder is None or not model.geometry.paged:
+        try:
+            session = Session(config, self._interrupt, self._progress, self._send)
+        except KvchatError as error:
+            self._send(LoadFailed(self._failure(error)))
             return None
-        return PageStore(Path(config.kv_folder), page_namespace(model, context, config), config.kv_budget)
+        self._send(session.ready(time.perf_counter() - began))
+        return session
+
+    def _failure(self, error: KvchatError) -> Failure:
+        said = f" (llama.cpp: {self._first_error})" if self._first_error else ""
+        return Failure(error.message + said, error.hint)
 
     def _progress(self, fraction: float) -> bool:
         self._send(Loading(fraction))
@@ -161,27 +179,6 @@ class EngineProcess:
             self._first_error = text.strip()
         sys.stderr.write(text)
         sys.stderr.flush()
-
-
-def _cache_info(config: EngineConfig, context: Context) -> CacheInfo:
-    return CacheInfo(
-        type_k=config.type_k,
-        type_v=config.type_v,
-        context=context.cells,
-        flash_attention=context.flash,
-        threads=context.threads,
-        gpu_layers=config.gpu_layers if context.on_gpu else 0,
-        extra_buffers=config.extra_buffers,
-        pages=bool(context.layers),
-    )
-
-
-def _notes(model: Model, config: EngineConfig) -> tuple[str, ...]:
-    notes = [model.template_note] if model.template_note else []
-    trained = model.geometry.context_trained
-    if trained and config.context > trained:
-        notes.append(f"the context ({config.context}) is longer than what the model was trained for ({trained})")
-    return tuple(notes)
 
 
 def _settle_in() -> None:

@@ -110,11 +110,22 @@ class Cells:
         )
         if reuse.reused >= min(past - 1, len(wanted)):
             return reuse
-        return replace(reuse, cut=cut or self._reason(wanted))
+        return replace(reuse, cut=cut or self._reason(wanted, len(self._ids)))
 
-    def _reason(self, wanted: Sequence[int]) -> str:
-        """Why the store did not have what the chat had."""
-        elsewhere = self._store.reason_elsewhere(wanted, len(self._ids)) if self._store is not None else None
+    def outlook(self, ids: Sequence[int]) -> tuple[int, int]:
+        """What `prepare` would find for this prompt, without doing it: resident tokens, tokens from pages."""
+        wanted = ids[:-1]
+        resident = _common(self._ids, wanted)
+        stored = self._store.match(wanted).tokens if self._store is not None else 0
+        return resident, max(0, stored - resident)
+
+    def reason(self, ids: Sequence[int]) -> str:
+        """Why a prompt's past would not be found to its end."""
+        return "architecture" if self._store is None else self._reason(ids[:-1], sum(self.outlook(ids)))
+
+    def _reason(self, wanted: Sequence[int], found: int) -> str:
+        """Why the store did not have what the chat had beyond the tokens found."""
+        elsewhere = self._store.reason_elsewhere(wanted, found) if self._store is not None else None
         return elsewhere or "missing page"
 
     def _restore(self, store: PageStore, wanted: Sequence[int]) -> str | None:

@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Callable
 
 from kvchat.backend.protocol import Event, Failure, FinishReason, Generate, TurnFinished
-from kvchat.engine.context import Aborted, Context
+from kvchat.engine.context import Aborted
 from kvchat.engine.interrupt import Interrupt
-from kvchat.engine.turn import Step, Turn
+from kvchat.engine.session import Session
+from kvchat.engine.turn import Step
 from kvchat.errors import KvchatError
 
 
@@ -21,14 +22,12 @@ class Scheduler:
 
     def __init__(
         self,
-        context: Context,
+        session: Session,
         interrupt: Interrupt,
-        start_turn: Callable[[Generate], Turn],
         emit: Callable[[Event], None],
     ) -> None:
-        self._context = context
+        self._session = session
         self._interrupt = interrupt
-        self._start_turn = start_turn
         self._emit = emit
         self._queue: deque[Generate] = deque()
 
@@ -49,7 +48,7 @@ class Scheduler:
             self._interrupt.end(request.turn)
 
     def _run(self, request: Generate) -> None:
-        turn = self._start_turn(request)
+        turn = self._session.start_turn(request)
         failure: Failure | None = None
         reason: FinishReason
         try:
@@ -60,9 +59,11 @@ class Scheduler:
             reason = "cancelled"
         except KvchatError as error:
             reason, failure = "error", Failure(error.message, error.hint)
-        self._emit(TurnFinished(request.turn, reason, turn.finish(), failure))
+        finished = TurnFinished(request.turn, reason, turn.finish(), failure)
+        self._session.learn(finished)
+        self._emit(finished)
 
     def _decode(self, step: Step) -> None:
         if self._interrupt():
             raise Aborted
-        self._context.decode(step.tokens, step.position, output=step.output)
+        self._session.decode(step)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from kvchat.chats.types import Message
 from kvchat.ui.transcript import Transcript
-from kvchat.ui.wording import entries, entry, footer, heading
+from kvchat.ui.wording import Siblings, entries, entry, footer, heading
 
 
 class ChatView:
@@ -23,9 +23,11 @@ class ChatView:
         self._live: str | None = None
         self._model = ""
         self._characters = 0  # of the live message's text, that are shown
+        self._siblings: Siblings = lambda _: ()
 
-    def sync(self, messages: Sequence[Message], live: str | None, model: str) -> None:
+    def sync(self, messages: Sequence[Message], live: str | None, model: str, siblings: Siblings) -> None:
         """Show `messages`; `live` is the id of the one that is being written, by `model`."""
+        self._siblings = siblings
         if live is not None and not messages[-1].model:
             messages = (*messages[:-1], replace(messages[-1], model=model))
         if self._same_branch(messages):
@@ -50,7 +52,7 @@ class ChatView:
         message = messages[-1]
         if message.model != self._model:
             self._model = message.model
-            self._transcript.rename(message.id, heading(message))
+            self._transcript.rename(message.id, heading(message, self._siblings))
         if new := message.text[self._characters :]:
             self._transcript.append(message.id, new)
             self._characters = len(message.text)
@@ -63,12 +65,12 @@ class ChatView:
         if before.role == "assistant":
             self._transcript.finish(before.id, footer(before, resumable=False))
         for message in messages[self._count :]:
-            self._transcript.add(entry(message, last=message is messages[-1], live=message.id == live))
+            self._transcript.add(entry(message, self._siblings, last=message is messages[-1], live=message.id == live))
         self._transcript.to_end()
         self._remember(messages, live)
 
     def _show(self, messages: Sequence[Message], live: str | None) -> None:
-        self._transcript.show(entries(messages, live))
+        self._transcript.show(entries(messages, live, self._siblings))
         self._remember(messages, live)
 
     def _remember(self, messages: Sequence[Message], live: str | None) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kvchat.backend.protocol import Event
 from kvchat.errors import KvchatError
+from kvchat.ui.launch import Survey
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class StoreFailed:
     error: KvchatError
 
 
-News = Event | StoreFailed
+News = Event | StoreFailed | Survey
 
 
 class Inbox:

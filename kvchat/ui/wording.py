@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import datetime
 
-from kvchat.backend.protocol import EngineDied, Event, Failure, LoadFailed, Ready, TurnFinished, Usage
+from kvchat.backend.protocol import (
+    ConfigureFailed,
+    EngineDied,
+    Event,
+    Failure,
+    Forecasted,
+    LoadFailed,
+    TurnFinished,
+    Usage,
+    Warmed,
+)
 from kvchat.chats.types import Message
 from kvchat.ui.entry import Entry, NoteKind
 
@@ -51,24 +61,33 @@ def read_usage(text: str | None) -> Usage | None:
     return Usage(**{name: value for name, value in values.items() if name in _USAGE_FIELDS})
 
 
-def entry(message: Message, *, last: bool = False, live: bool = False) -> Entry:
+Siblings = Callable[[str], Sequence[str]]
+"""From the id of a message to those of all that stand in its place, itself among them, the oldest first."""
+
+
+def entry(message: Message, siblings: Siblings, *, last: bool = False, live: bool = False) -> Entry:
     """A message as it is shown. `last`: nothing follows it, so an answer that was cut short can go on."""
+    above = heading(message, siblings)
     if message.role == "user":
-        return Entry(message.id, "user", message.text, heading=heading(message))
+        return Entry(message.id, "user", message.text, heading=above)
     below = "" if live else footer(message, resumable=last)
-    return Entry(message.id, "assistant", message.text, heading=heading(message), footer=below, live=live)
+    return Entry(message.id, "assistant", message.text, heading=above, footer=below, live=live)
 
 
-def heading(message: Message) -> str:
-    """Who wrote it, and when."""
+def heading(message: Message, siblings: Siblings) -> str:
+    """Who wrote it, which one of several it is, and when."""
     who = "you" if message.role == "user" else message.model or "assistant"
-    return f"{who} {clock(message.created)}"
+    ids = siblings(message.id)
+    which = f"‹{ids.index(message.id) + 1}/{len(ids)}› " if len(ids) > 1 and message.id in ids else ""
+    return f"{who} {which}{clock(message.created)}"
 
 
-def entries(messages: Sequence[Message], live: str | None) -> list[Entry]:
+def entries(messages: Sequence[Message], live: str | None, siblings: Siblings) -> list[Entry]:
     """A branch as it is shown; `live` is the id of the message that is being written."""
     end = len(messages) - 1
-    return [entry(message, last=index == end, live=message.id == live) for index, message in enumerate(messages)]
+    return [
+        entry(message, siblings, last=index == end, live=message.id == live) for index, message in enumerate(messages)
+    ]
 
 
 def footer(message: Message, *, resumable: bool) -> str:
@@ -81,43 +100,72 @@ def footer(message: Message, *, resumable: bool) -> str:
     return " · ".join(part for part in [*([] if usage is None else _numbers(usage)), ending] if part)
 
 
-def notes_on(event: Event, turn: str | None) -> list[tuple[str, NoteKind]]:
-    """What a person should be told about an event; `turn` is the one that was going on when it came."""
+def note_on(event: Event, turn: str | None) -> tuple[str, NoteKind] | None:
+    """What a person should be told about an event whenever it comes; `turn` is the one that was going on."""
     match event:
-        case Ready(notes=notes):
-            return [(note, "info") for note in notes]
-        case EngineDied(cause=cause, restarting=True):  # in which configuration, its Ready says
-            return [(f"{_capital(cause)}. It is being started again, nothing you wrote is lost.", "warning")]
+        case EngineDied(cause=cause, restarting=True):
+            return f"{capital(cause)}. It is being started again, nothing you wrote is lost.", "warning"
         case EngineDied(cause=cause):
-            return [(f"{_capital(cause)}.", "error")]
+            return f"{capital(cause)}.", "error"
         case LoadFailed(failure=failure):
-            return [(sentences(failure.message, failure.hint), "error")]
+            return f"{sentences(failure.message, failure.hint)}\nF2 chooses another model", "error"
+        case ConfigureFailed(failure=failure):
+            return f"not applied: {sentences(failure.message, failure.hint)}", "warning"
         case TurnFinished(turn=finished, reason="error", failure=Failure() as failure) if finished == turn:
-            return [(sentences(failure.message, failure.hint), "error")]
+            return sentences(failure.message, failure.hint), "error"
         case _:
-            return []
+            return None
+
+
+def forecast(outlook: Forecasted) -> str:
+    """What a send would reuse and cost."""
+    reused = outlook.resident + outlook.pages
+    parts = [f"reuses {reused:,}", f"computes {outlook.computed:,}"]
+    if outlook.seconds is not None:
+        parts.append(f"first token in about {duration(outlook.seconds)}")
+    return ", ".join(parts) + (f" · cut: {outlook.cut}" if outlook.cut else "")
+
+
+def warmed(event: Warmed) -> str:
+    """What is back in memory of a chat's past; "" where there was nothing to bring."""
+    if not event.tokens:
+        return ""
+    if not event.reused:
+        return f"0 of {event.tokens:,} tokens back" + (f": {event.cut}" if event.cut else "")
+    count = f"{event.reused:,}" if event.reused >= event.tokens - 1 else f"{event.reused:,} of {event.tokens:,}"
+    if event.pages:
+        return f"{count} tokens back from pages in {event.seconds:.2f} s"
+    return f"{count} tokens in memory"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def sentences(message: str, hint: str) -> str:
     """What went wrong and what to do about it, with the hint in a line of its own."""
-    return f"{_capital(message)}\n{hint}" if hint else _capital(message)
+    return f"{capital(message)}\n{hint}" if hint else capital(message)
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
+    """The text as the beginning of a sentence."""
     return text[:1].upper() + text[1:]
 
 
 def _numbers(usage: Usage) -> list[str]:
     parts: list[str] = []
     if usage.decode_tokens:
-        parts.append(f"{usage.decode_tokens} tokens")
+        parts.append(f"{usage.decode_tokens:,} tokens")
     if usage.decode_tokens and usage.decode_seconds > 0:
         parts.append(f"{usage.decode_tokens / usage.decode_seconds:.1f} tok/s")
     if usage.ttft_seconds:
         parts.append(f"first {usage.ttft_seconds:.2f} s")
     if usage.prompt_tokens:
         where = source(usage.resident, usage.pages, usage.checkpoint)
-        parts.append(f"reused {usage.reused} of {usage.prompt_tokens}" + (f" from {where}" if where else ""))
+        parts.append(f"reused {usage.reused:,} of {usage.prompt_tokens:,}" + (f" from {where}" if where else ""))
     if usage.saved_seconds >= 0.1:
         parts.append(f"saved {usage.saved_seconds:.1f} s")
     if usage.cut:

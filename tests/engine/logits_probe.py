@@ -27,7 +27,7 @@ def main() -> None:
     config = EngineConfig(extra_buffers=False, threads=1, **spec["config"])
     model = Model(config, lambda fraction: True)
     context = Context(model, config, lambda: False)
-    store = PageStore(Path(config.kv_folder), page_namespace(model, context, config), 2**34)
+    store = PageStore(Path(config.kv_folder), page_namespace(model, context.cells, config), 2**34)
     writer = PageWriter(store)
     cells = Cells(context, store)
     saver = Saver(cells, writer, store, page_labels(context))

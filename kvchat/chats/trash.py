@@ -1,0 +1,84 @@
+"""Whole chats that go or are copied: what is removed for good, and duplicates.
+
+Owns the statements for it; must not begin or end transactions.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from dataclasses import replace
+
+from kvchat.chats.ids import new_ulid
+from kvchat.chats.types import Chat
+
+TRASH_DAYS = 30
+_COPY = " (copy)"
+
+
+def expired(connection: sqlite3.Connection) -> list[str]:
+    """The ids of the chats that have been in the trash for more than TRASH_DAYS."""
+    limit = time.time() - TRASH_DAYS * 86400
+    return [row[0] for row in connection.execute("SELECT id FROM chats WHERE deleted_at < ?", (limit,))]
+
+
+def remove(connection: sqlite3.Connection, chats: list[str]) -> None:
+    """Removes chats with all that belongs to them. Their words leave the full-text index as well: without `optimize`
+    its segments would keep them until they are merged some day."""
+    for chat in chats:
+        # The cascade from parent to child would go as deep as the branch is long; SQLite stops at 1,000.
+        connection.execute("UPDATE messages SET parent = NULL WHERE chat = ?", (chat,))
+        connection.execute("DELETE FROM chats WHERE id = ?", (chat,))
+    connection.execute("INSERT INTO message_text (message_text) VALUES ('optimize')")
+
+
+def duplicate(connection: sqlite3.Connection, chat: Chat) -> Chat:
+    """Copies a chat: its tree without what is deleted, the token ids, the settings and the clock of its template, so
+    that the copy finds the same KV. All ids are new."""
+    rows = connection.execute(
+        "SELECT id, parent FROM messages WHERE chat = ? AND deleted_at IS NULL ORDER BY number", (chat.id,)
+    ).fetchall()
+    names: dict[str | None, str | None] = {None: None} | {row[0]: new_ulid() for row in rows}
+    now = time.time()
+    copy = replace(
+        chat,
+        id=new_ulid(),
+        title=chat.title + _COPY,
+        created=now,
+        updated=now,
+        head=names.get(chat.head),
+        deleted_at=None,
+    )
+    insert_chat(connection, copy)
+    connection.executemany(
+        """INSERT INTO messages (id, chat, parent, role, text, created, finish, model, usage)
+        SELECT ?, ?, ?, role, text, created, finish, model, usage FROM messages WHERE id = ?""",
+        [(names[message], copy.id, names.get(parent), message) for message, parent in rows],
+    )
+    connection.executemany(
+        "INSERT INTO message_ids (message, key, ids) SELECT ?, key, ids FROM message_ids WHERE message = ?",
+        [(names[message], message) for message, _ in rows],
+    )
+    return copy
+
+
+def insert_chat(connection: sqlite3.Connection, chat: Chat) -> None:
+    """Writes a chat if it is new. Of one that exists, only system prompt, model, head and time are taken."""
+    connection.execute(
+        """INSERT INTO chats (id, title, created, updated, system, clock, model, head, deleted_at, settings)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        ON CONFLICT (id) DO UPDATE SET updated = excluded.updated, system = excluded.system,
+            model = excluded.model, head = excluded.head""",
+        (
+            chat.id,
+            chat.title,
+            chat.created,
+            chat.updated,
+            chat.system,
+            chat.clock,
+            chat.model,
+            chat.head,
+            chat.deleted_at,
+            chat.settings,
+        ),
+    )

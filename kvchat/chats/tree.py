@@ -1,0 +1,99 @@
+"""The message tree of a chat on disk: branches, siblings, what is deleted and comes back.
+
+Owns the statements that walk the tree; must not begin or end transactions. Nothing is really removed here: a deleted
+message keeps its text, its token ids and its place in the full-text index, and is left out of what is read.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import time
+
+from kvchat.chats.types import Branch, Message
+from kvchat.errors import KvchatError
+
+MESSAGE = "m.id, m.chat, m.parent, m.role, m.text, m.created, m.finish, m.model, m.usage, m.deleted_at"
+# From a message up to the root. `depth` is 0 for the message itself.
+ABOVE = """WITH RECURSIVE branch (id, parent, depth) AS (
+    SELECT id, parent, 0 FROM messages WHERE id = ?
+    UNION ALL
+    SELECT m.id, m.parent, b.depth + 1 FROM branch b JOIN messages m ON m.id = b.parent
+)"""
+# From a message down to all leaves, but not into what is deleted.
+_BELOW = """WITH RECURSIVE below (id, number) AS (
+    SELECT id, number FROM messages WHERE id = ?
+    UNION ALL
+    SELECT m.id, m.number FROM below b JOIN messages m ON m.parent = b.id WHERE m.deleted_at IS NULL
+)"""
+
+
+def path(connection: sqlite3.Connection, head: str | None) -> tuple[Message, ...]:
+    """The branch that ends with `head`, root first. None: the empty branch."""
+    rows = connection.execute(
+        f"{ABOVE} SELECT {MESSAGE} FROM branch b JOIN messages m ON m.id = b.id ORDER BY b.depth DESC",  # noqa: S608
+        (head,),
+    )
+    return tuple(Message(*row) for row in rows)
+
+
+def branch(connection: sqlite3.Connection, chat: str, head: str | None) -> Branch:
+    """The branch that ends with `head`, and the siblings of its messages."""
+    rows = connection.execute(
+        f"""{ABOVE} SELECT b.id, s.id FROM branch b JOIN messages s ON s.chat = ? AND s.parent IS b.parent
+        WHERE s.deleted_at IS NULL OR s.id = b.id ORDER BY s.number""",  # noqa: S608
+        (head, chat),
+    )
+    siblings: dict[str, tuple[str, ...]] = {}
+    for message, sibling in rows:
+        siblings[message] = (*siblings.get(message, ()), sibling)
+    return Branch(path(connection, head), siblings)
+
+
+def show(connection: sqlite3.Connection, chat: str, message: str) -> Branch:
+    """Makes the newest message below `message` (or itself) the head of the chat; the branch that ends with it."""
+    return _move(connection, chat, _newest_below(connection, message))
+
+
+def delete(connection: sqlite3.Connection, message: Message) -> tuple[float, Branch]:
+    """Marks the message and all below it as deleted. The head moves to the newest leaf of the next sibling, of the
+    one before it when there is none, or to the parent.
+
+    The first value names this deletion, for `undelete`: its time, later than any other one of the chat.
+    """
+    around = branch(connection, message.chat, message.id).siblings.get(message.id)
+    if around is None:
+        raise KvchatError("this message is not there any more", "was its chat removed elsewhere?")
+    place = around.index(message.id)
+    others = (*around[place + 1 :], *reversed(around[:place]))
+    latest = connection.execute("SELECT max(deleted_at) FROM messages WHERE chat = ?", (message.chat,)).fetchone()[0]
+    at = time.time() if latest is None else max(time.time(), math.nextafter(latest, math.inf))
+    connection.execute(
+        f"{_BELOW} UPDATE messages SET deleted_at = ? WHERE id IN (SELECT id FROM below) AND deleted_at IS NULL",  # noqa: S608
+        (message.id, at),
+    )
+    head = _newest_below(connection, others[0]) if others else message.parent
+    return at, _move(connection, message.chat, head)
+
+
+def undelete(connection: sqlite3.Connection, chat: str, at: float, head: str | None) -> Branch:
+    """Takes back the deletion of this chat that was at the time `at`, and makes `head` the head again."""
+    connection.execute("UPDATE messages SET deleted_at = NULL WHERE chat = ? AND deleted_at = ?", (chat, at))
+    return _move(connection, chat, head)
+
+
+def _newest_below(connection: sqlite3.Connection, message: str) -> str:
+    """A leaf: what comes after a message has a higher number."""
+    row = connection.execute(
+        f"{_BELOW} SELECT id FROM below ORDER BY number DESC LIMIT 1",  # noqa: S608
+        (message,),
+    ).fetchone()
+    if row is None:
+        raise KvchatError("this message is not there any more", "was its chat removed elsewhere?")
+    return str(row[0])
+
+
+def _move(connection: sqlite3.Connection, chat: str, head: str | None) -> Branch:
+    if connection.execute("UPDATE chats SET head = ? WHERE id = ?", (head, chat)).rowcount == 0:
+        raise KvchatError(f"there is no chat {chat} any more", "was it removed elsewhere?")
+    return branch(connection, chat, head)

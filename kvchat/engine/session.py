@@ -1,0 +1,182 @@
+"""What exists while a model is loaded: model, context, cells, page store, and what may be asked of them between turns.
+
+Owns their lifetimes and the building anew of a context. Must not read the pipe or decide what runs next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from kvchat.backend.protocol import (
+    CacheInfo,
+    EngineConfig,
+    Event,
+    Forecast,
+    Forecasted,
+    Generate,
+    Preview,
+    Previewed,
+    Ready,
+    TurnFinished,
+    Warm,
+    Warmed,
+)
+from kvchat.engine.context import Context
+from kvchat.engine.history import build_prompt
+from kvchat.engine.interrupt import Interrupt
+from kvchat.engine.model import Model
+from kvchat.engine.namespace import page_labels, page_namespace
+from kvchat.engine.reuse import Cells
+from kvchat.engine.saving import PageWriter, Saver
+from kvchat.engine.speed import Speed
+from kvchat.engine.turn import Step, Turn
+from kvchat.errors import KvchatError
+from kvchat.kv.store import PageStore
+
+
+class Session:
+    """A loaded model in one configuration, until `configure` makes it another or `close` ends it."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        interrupt: Interrupt,
+        progress: Callable[[float], bool],
+        emit: Callable[[Event], None],
+    ) -> None:
+        """Load the model and build the context. Raises KvchatError."""
+        self._interrupt = interrupt
+        self._emit = emit
+        self.model = Model(config, progress)
+        self.speed = Speed()
+        self._build(config)
+
+    def _build(self, config: EngineConfig) -> None:
+        self.config = config
+        self.context = Context(self.model, config, self._interrupt)
+        self._store = self._open_store(self.context, config)
+        self._writer = PageWriter(self._store) if self._store is not None else None
+        self._cells = Cells(self.context, self._store)
+        self._saver = None
+        if self._store is not None and self._writer is not None:
+            self._saver = Saver(self._cells, self._writer, self._store, page_labels(self.context))
+
+    def _open_store(self, context: Context, config: EngineConfig) -> PageStore | None:
+        if config.kv_folder is None or not self.model.geometry.paged:
+            return None
+        return PageStore(Path(config.kv_folder), page_namespace(self.model, context.cells, config), config.kv_budget)
+
+    def close(self) -> None:
+        """Write what waits to be written, and free everything."""
+        self._tear_down()
+        self.model.native.close()
+
+    def _tear_down(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        if self._store is not None:
+            self._store.close()
+        self.context.close()
+
+    def configure(self, config: EngineConfig) -> None:
+        """Build the context anew. KvchatError when it cannot be; the one from before then stands again."""
+        before = self.config
+        self._tear_down()
+        try:
+            self._build(config)
+        except KvchatError:
+            self._build(before)
+            raise
+
+    def ready(self, seconds: float) -> Ready:
+        """What is loaded, after `seconds` of loading."""
+        return Ready(self.model.info(self.config), self._cache_info(), seconds, self._notes())
+
+    def _cache_info(self) -> CacheInfo:
+        config, context = self.config, self.context
+        return CacheInfo(
+            type_k=config.type_k,
+            type_v=config.type_v,
+            context=context.cells,
+            flash_attention=context.flash,
+            threads=context.threads,
+            gpu_layers=config.gpu_layers if context.on_gpu else 0,
+            extra_buffers=config.extra_buffers,
+            pages=bool(context.layers),
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = [self.model.template_note] if self.model.template_note else []
+        trained = self.model.geometry.context_trained
+        if trained and self.config.context > trained:
+            asked = self.config.context
+            notes.append(f"the context ({asked}) is longer than what the model was trained for ({trained})")
+        return tuple(notes)
+
+    # ---------------------------------------------------------------- turns and what lies between them
+
+    def start_turn(self, request: Generate) -> Turn:
+        """A turn whose steps are to be decoded with `decode`."""
+        return Turn(request, self.model, self.context, self._cells, self._saver, self._emit)
+
+    def decode(self, step: Step) -> None:
+        """Compute one step. Raises Aborted or KvchatError."""
+        self.context.decode(step.tokens, step.position, output=step.output)
+
+    def learn(self, finished: TurnFinished) -> None:
+        """Remember how fast a turn was, for forecasts."""
+        self.speed.learn(finished.usage)
+
+    def warm(self, command: Warm) -> Warmed:
+        """Bring what is stored of a chat's past into the cells; nothing is computed."""
+        # the last id of a prompt is never restored, since its logits are wanted; here none are, so one is added
+        reuse = self._cells.prepare([*command.ids, 0], len(command.ids), keep=True)
+        return Warmed(command.turn, len(command.ids), reuse.reused, reuse.pages, reuse.seconds, reuse.cut)
+
+    def forecast(self, command: Forecast) -> Forecasted:
+        """What a send would reuse and cost. Raises KvchatError when the prompt cannot be built."""
+        prompt = build_prompt(
+            command.messages,
+            template=self.model.template,
+            tokenizer=self.model,
+            history=command.history,
+            clock=command.clock,
+        )
+        resident, pages = self._cells.outlook(prompt.ids)
+        computed = len(prompt.ids) - resident - pages
+        lost = resident + pages < prompt.past - 1
+        return Forecasted(
+            turn=command.turn,
+            tokens=len(prompt.ids),
+            resident=resident,
+            pages=pages,
+            computed=computed,
+            seconds=self.speed.first_token(pages, computed),
+            cut=(prompt.cut or command.past_cut or self._cells.reason(prompt.ids)) if lost else command.past_cut,
+        )
+
+    def preview(self, command: Preview) -> Previewed:
+        """What a chat would find on disk if the context were built in another configuration."""
+        restored = 0
+        if command.config.kv_folder is not None and self.model.geometry.paged:
+            with suppress(KvchatError):
+                cells = command.config.context or self.context.cells
+                namespace = page_namespace(self.model, cells, command.config)
+                store = PageStore(Path(command.config.kv_folder), namespace, command.config.kv_budget)
+                restored = store.match(command.ids).tokens
+                store.close()
+        computed = len(command.ids) - restored
+        return Previewed(command.turn, len(command.ids), restored, self.speed.first_token(restored, computed))
+
+    # ---------------------------------------------------------------- tuning
+
+    def adopt(self, *, flash: bool, threads: int) -> bool:
+        """Use measured settings from now on. True: the context was built anew, and its cells are empty."""
+        if flash != self.context.flash:
+            self.configure(replace(self.config, flash_attention="on" if flash else "off", threads=threads))
+            return True
+        self.context.set_threads(threads)
+        return False

@@ -1,0 +1,107 @@
+"""What the parts of the chat screen share. Owns which conversation is open and how it gets onto the screen.
+
+The parts (Sending, Chats, Browsing, Engines, Ahead) decide what a key does; each has its own state and asks here for
+the conversation, the widgets and a way to say something. Must not decide anything itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from time import monotonic
+from typing import TypeVar
+
+from textual.screen import Screen
+from textual.worker import Worker
+
+from kvchat.clean import clean
+from kvchat.conversation import Conversation
+from kvchat.errors import KvchatError
+from kvchat.ui.chat_view import ChatView
+from kvchat.ui.desk import Desk
+from kvchat.ui.lines import ChipLine, HintLine
+from kvchat.ui.progress import Progress
+from kvchat.ui.prompt import Prompt
+from kvchat.ui.sidebar import Sidebar
+from kvchat.ui.status import StatusLine
+from kvchat.ui.transcript import Transcript
+from kvchat.ui.undo import Undo
+from kvchat.ui.wording import sentences
+
+T = TypeVar("T")
+
+
+class Room:
+    """The open conversation, and the widgets that show it."""
+
+    def __init__(self, screen: Screen[None], desk: Desk) -> None:
+        self.screen = screen
+        self.desk = desk
+        self.conversation: Conversation = desk.new_conversation()
+        self.progress = Progress()
+        self.undo = Undo(monotonic)
+
+    def furnish(self) -> None:
+        """The widgets are there now."""
+        self.transcript = self.screen.query_one(Transcript)
+        self.prompt = self.screen.query_one(Prompt)
+        self.status = self.screen.query_one(StatusLine)
+        self.sidebar = self.screen.query_one(Sidebar)
+        self.hint = self.screen.query_one(HintLine)
+        self.chip = self.screen.query_one(ChipLine)
+        self.view = ChatView(self.transcript)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an answer is being written."""
+        return self.conversation.live is not None
+
+    def sync(self) -> None:
+        """Show what there is."""
+        conversation = self.conversation
+        live = conversation.live
+        state = self.progress.state(conversation.chat, conversation.messages, live)
+        self.view.sync(conversation.messages, live.message if live else None, state.model, conversation.siblings)
+        self.status.say(state)
+
+    # ------------------------------------------------------------------ waiting and saying
+
+    def wait(self, future: Future[T], done: Callable[[T], object], failed: Callable[[KvchatError], object]) -> None:
+        """Go on with what the store answers, without waiting for it here."""
+        screen = self.screen
+        if not screen.is_attached:
+            return
+
+        async def settle() -> None:
+            try:
+                result = await asyncio.shield(asyncio.wrap_future(future))
+            except KvchatError as error:
+                if screen.is_attached:
+                    failed(error)
+            else:
+                if screen.is_attached:
+                    done(result)
+
+        _: Worker[None] = screen.run_worker(settle)  # a callable, so that nothing is left unawaited at the end
+
+    def say(self, error: KvchatError, what: str) -> None:
+        """A failure, at the end of the transcript; `what` was not done."""
+        self.transcript.note(f"{what}: {sentences(error.message, error.hint)}", "error")
+
+    def toast(self, text: str, seconds: float = 4.0) -> None:
+        """A sentence that goes away by itself."""
+        self.screen.notify(clean(text), timeout=seconds, markup=False)
+
+    def refuse(self, error: KvchatError) -> None:
+        """What was asked makes no sense now."""
+        self.toast(sentences(error.message, error.hint))
+
+    def try_to(self, begin: Callable[[], Future[T]], done: Callable[[T], object], what: str) -> None:
+        """Begin something that may be refused at once or fail later; `what` names it as not done."""
+        try:
+            future = begin()
+        except KvchatError as error:
+            self.refuse(error)
+            return
+        self.wait(future, done, lambda error: self.say(error, what))
