@@ -24,7 +24,7 @@ _BARE_NUMBER = re.compile(r"[0-9]{3,8}")  # what a context size looks like
 MEANING: dict[str, frozenset[str]] = {
     "": frozenset((*ENGINE_KEYS, *CHAT_KEYS, *_OPENING)),
     "ask": frozenset((*ENGINE_KEYS, *CHAT_KEYS, *_OPENING, "resume", "json", "question")),
-    "chats": frozenset(("action", "name", "json")),
+    "chats": frozenset(("action", "name", "json", "trash", "query", "title")),
     "models": frozenset(("action", "name", "json")),
     "kv": frozenset(("action", "name", "json")),
     "paths": frozenset(("json",)),
@@ -115,7 +115,7 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
     parser.set_defaults(command="")
     _add_ask(commands)
-    _add_group(commands, "chats", "conversations", show="CHAT")
+    _add_chats(commands)
     _add_group(commands, "models", "model files on this machine", show="MODEL")
     kv = _add_group(commands, "kv", "the KV state that is kept on disk", show="CHAIN")
     _command(kv, "verify", "check every page on disk")
@@ -137,6 +137,18 @@ def _add_ask(commands: Any) -> None:
     ask.add_argument("--resume", action="store_true", help="go on with an answer that was not finished")
     _add_engine_flags(ask)
     _add_chat_flags(ask)
+
+
+def _add_chats(commands: Any) -> None:
+    chats = _add_group(commands, "chats", "conversations", show="CHAT")
+    chats.choices["ls"].add_argument("--trash", action="store_true", help="those in the trash")
+    search = _command(chats, "search", "find words in titles and messages; the last one may be a beginning")
+    search.add_argument("query", metavar="QUERY", nargs="+")
+    rename = _command(chats, "rename", "give one another title")
+    rename.add_argument("name", metavar="CHAT")
+    rename.add_argument("title", metavar="TITLE", nargs="+")
+    _command(chats, "rm", "move one to the trash").add_argument("name", metavar="CHAT")
+    _command(chats, "restore", "take one out of the trash").add_argument("name", metavar="CHAT")
 
 
 def _add_group(commands: Any, name: str, text: str, show: str) -> Any:

@@ -60,6 +60,8 @@ def _run(given: argparse.Namespace) -> int:
         return _ask(given)
     if given.command == "doctor":
         return _doctor(given)
+    if given.command == "chats":
+        return _chats(given)
     return _look(given)
 
 
@@ -105,6 +107,25 @@ def _doctor(given: argparse.Namespace) -> int:
     return run_doctor(_settings(given, paths), paths, json=hasattr(given, "json"), out=sys.stdout)
 
 
+def _chats(given: argparse.Namespace) -> int:
+    paths, json, out = Paths.find(os.environ), hasattr(given, "json"), sys.stdout
+    from kvchat.commands import chats
+
+    match given.action:
+        case "ls":
+            return chats.run_ls(paths, json=json, out=out, trash=hasattr(given, "trash"))
+        case "search":
+            return chats.run_search(paths, given.query, json=json, out=out)
+        case "rename":
+            return chats.run_rename(paths, given.name, given.title, json=json, out=out)
+        case "rm":
+            return chats.run_rm(paths, given.name, json=json, out=out)
+        case "restore":
+            return chats.run_restore(paths, given.name, json=json, out=out)
+        case _:
+            return chats.run_show(paths, given.name, json=json, out=out)
+
+
 def _look(given: argparse.Namespace) -> int:
     """The commands that only look at files."""
     paths = Paths.find(os.environ)
@@ -124,19 +145,13 @@ def _look(given: argparse.Namespace) -> int:
 
 
 def _group(command: str) -> tuple[_Ls, _Show]:
-    match command:
-        case "kv":
-            from kvchat.commands import kv
+    if command == "kv":
+        from kvchat.commands import kv
 
-            return kv.run_ls, kv.run_show
-        case "models":
-            from kvchat.commands import models
+        return kv.run_ls, kv.run_show
+    from kvchat.commands import models
 
-            return models.run_ls, models.run_show
-        case _:
-            from kvchat.commands import chats
-
-            return chats.run_ls, chats.run_show
+    return models.run_ls, models.run_show
 
 
 def _opening(given: argparse.Namespace) -> tuple[str | None, bool]:

@@ -1,8 +1,8 @@
 """Values into config.toml. Owns the edit of single `key = value` lines; all other lines stay as the person wrote them.
 
 Must not decide what is worth saving, beyond not writing down what is so anyway. The file is replaced in one step, so a
-crash leaves the old one, and the result is parsed before it replaces anything: an edit that would change another key, or
-that TOML does not understand, is refused.
+crash leaves the old one, and the result is parsed before it replaces anything: an edit that would change another key,
+or that TOML does not understand, is refused.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _replace(file: Path, text: str) -> None:
     ensure_private(target.parent)
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with open(temporary, "wb", opener=_private) as stream:  # noqa: PTH123 (an opener sets the mode from the start)
+        with open(temporary, "wb", opener=_private) as stream:
             stream.write(text.encode("utf-8"))
             stream.flush()
             os.fsync(stream.fileno())

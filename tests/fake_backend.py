@@ -14,8 +14,10 @@ from kvchat.backend.protocol import (
     Event,
     Failure,
     FinishReason,
+    Forecast,
     Generate,
     ModelInfo,
+    Preview,
     PromptProgress,
     PromptReady,
     Ready,
@@ -23,6 +25,7 @@ from kvchat.backend.protocol import (
     TextDelta,
     TurnFinished,
     Usage,
+    Warm,
 )
 from kvchat.errors import KvchatError
 
@@ -100,7 +103,7 @@ def turn_events(
 
 
 class FakeBackend:
-    """`requests` and `cancelled` record what was asked, in order.
+    """`requests`, `cancelled`, `warms`, `forecasts` and `previews` record what was asked, in order.
 
     With `script` and `post`, a submit posts the events that `script(request)` returns, on the thread that submits, as
     an engine's client may; without them the test posts what it likes. `refuse`, when set, is raised by `submit`.
@@ -118,6 +121,9 @@ class FakeBackend:
         self.refuse: KvchatError | None = None
         self.requests: list[Generate] = []
         self.cancelled: list[str] = []
+        self.warms: list[Warm] = []
+        self.forecasts: list[Forecast] = []
+        self.previews: list[Preview] = []
         self._arrived = threading.Condition()
 
     def submit(self, request: Generate) -> None:
@@ -134,6 +140,18 @@ class FakeBackend:
     def cancel(self, turn: str) -> None:
         """Record it."""
         self.cancelled.append(turn)
+
+    def warm(self, command: Warm) -> None:
+        """Record it."""
+        self.warms.append(command)
+
+    def forecast(self, command: Forecast) -> None:
+        """Record it."""
+        self.forecasts.append(command)
+
+    def preview(self, command: Preview) -> None:
+        """Record it."""
+        self.previews.append(command)
 
     def wait(self, count: int = 1, seconds: float = 30.0) -> Generate:
         """Wait until `count` requests have come; the last of them."""

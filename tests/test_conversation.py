@@ -382,8 +382,8 @@ def test_regenerate(store: StoreThread, backend: FakeBackend, chat: Conversation
     assert again.past_cut is None
     assert texts(chat.messages) == [("user", "Hi", ""), ("assistant", "Good day", "stop")]
     assert on_disk(store, chat)[1] == chat.messages
-    siblings = store.run(ChatStore.children, chat.chat.id, chat.messages[0].id).result(WAIT)
-    assert siblings == (old, chat.messages[-1])
+    assert chat.siblings(chat.messages[-1].id) == (old.id, chat.messages[-1].id)
+    assert store.run(ChatStore.path, old.id).result(WAIT)[-1] == old
 
 
 def test_edit(store: StoreThread, backend: FakeBackend, chat: Conversation) -> None:
@@ -403,13 +403,13 @@ def test_edit(store: StoreThread, backend: FakeBackend, chat: Conversation) -> N
 
     answer(chat, backend, chat.edit(old[0].id, "eins"), "un")  # the first message: another beginning
     assert [m.text for m in chat.messages] == ["eins", "un"]
-    assert len(store.run(ChatStore.children, chat.chat.id, None).result(WAIT)) == 2
+    assert chat.siblings(chat.messages[0].id) == (old[0].id, chat.messages[0].id)
 
 
 def test_edit_of_what_is_not_there_or_not_ones_own(backend: FakeBackend, chat: Conversation) -> None:
     answer(chat, backend, chat.submit("Hi"))
-    for message in ("nope", chat.messages[-1].id):
-        with pytest.raises(KvchatError, match="cannot be edited"):
+    for message, reason in (("nope", "not in the branch"), (chat.messages[-1].id, "cannot be edited")):
+        with pytest.raises(KvchatError, match=reason):
             chat.edit(message, "x")
     with pytest.raises(KvchatError, match="empty"):
         chat.edit(chat.messages[0].id, " ")
@@ -661,8 +661,9 @@ def test_two_conversations_of_one_chat_lose_nothing(
     answer(chat, backend, chat.submit("here"), "1")
     answer(other, backend, other.submit("there"), "2")
     second_store.close()
-    children = store.run(ChatStore.children, chat.chat.id, chat.messages[1].id).result(WAIT)
-    assert [m.text for m in children] == ["here", "there"]
+    again = reopened(store, backend, chat)
+    assert again.siblings(again.messages[2].id) == (chat.messages[2].id, again.messages[2].id)
+    assert [m.text for m in chat.messages] == ["Hi", "Hello", "here", "1"]
     assert [m.text for m in on_disk(store, chat)[1]] == ["Hi", "Hello", "there", "2"]  # the last one is the head
     assert failures == []
 

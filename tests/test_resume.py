@@ -1,4 +1,4 @@
-"""`kvchat ask` in processes of its own, with the real model: what is computed, what comes from pages, what is stored."""
+"""`kvchat ask` in processes of its own, with the real model: what is computed, what is restored, what is stored."""
 
 from __future__ import annotations
 

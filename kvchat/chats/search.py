@@ -47,8 +47,8 @@ def _titles(connection: sqlite3.Connection, words: list[str], most: int) -> list
     rows = connection.execute(
         "SELECT id, head, title FROM chats WHERE deleted_at IS NULL AND head IS NOT NULL ORDER BY updated DESC, id DESC"
     )
-    hits = (SearchHit(*row, "") for row in rows if all(word in row[2].casefold() for word in folded))
-    return [hit for hit, _ in zip(hits, range(most), strict=False)]
+    found = [row for row in rows if all(word in row[2].casefold() for word in folded)]
+    return [SearchHit(chat, head, title, "") for chat, head, title in found[:most]]
 
 
 def _indexed(

@@ -1,4 +1,4 @@
-"""ChatStore: the chats on disk. Owns every statement that reads or writes them, and what is one transaction.
+"""ChatStore: the chats on disk. Owns the connection and what is one transaction.
 
 Synchronous; for one thread (the one that made it). Must not know of models, turns in progress or widgets. Two
 processes may have the file open: each write is one transaction, and what another one renamed is not undone.
@@ -6,76 +6,58 @@ processes may have the file open: each write is one transaction, and what anothe
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping, Sequence
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kvchat.chats.resolve import nearest
-from kvchat.chats.schema import connect, immediate, translated
-from kvchat.chats.types import Chat, ChatSummary, KnownIds, Message, SearchHit
+from kvchat.chats import trash, tree
+from kvchat.chats.resolve import nearest, proper_title
+from kvchat.chats.rows import CHAT, put_chat, put_ids, put_messages, unpack_ids
+from kvchat.chats.schema import NotSavedError, connect, immediate, translated
+from kvchat.chats.search import search
+from kvchat.chats.types import Branch, Chat, ChatSummary, KnownIds, Message, SearchHit
 from kvchat.errors import KvchatError
 
-_CHAT = "c.id, c.title, c.created, c.updated, c.system, c.clock, c.model, c.head, c.deleted_at"
-_MESSAGE = "m.id, m.chat, m.parent, m.role, m.text, m.created, m.finish, m.model, m.usage, m.deleted_at"
-_BRANCH = """WITH RECURSIVE branch (id, parent, depth) AS (
-    SELECT id, parent, 0 FROM messages WHERE id = ?
-    UNION ALL
-    SELECT m.id, m.parent, b.depth + 1 FROM branch b JOIN messages m ON m.id = b.parent
-)"""
-_MOST_WORDS = 32
+_NEWEST = "ORDER BY c.updated DESC, c.id DESC"
 
 
 class ChatStore:
     """The database at `path`, created when it does not exist. All methods: KvchatError when SQLite cannot do it."""
 
     def __init__(self, path: Path) -> None:
+        """Removes for good what has been in the trash for too long."""
         self._path = path
         self._connection = connect(path)
+        try:
+            self._empty_trash()
+        except BaseException:
+            self._connection.close()
+            raise
 
     def close(self) -> None:
         """Close the file. Everything that was written is on disk already."""
         self._connection.close()
 
-    # ------------------------------------------------------------------ writing
+    # ------------------------------------------------------------------ writing messages
 
     def add_turn(self, chat: Chat, messages: Sequence[Message]) -> None:
         """Adds new messages (each after its parent) and makes the last one the head; writes the chat if it is new.
 
-        Of a chat that exists, only system prompt, model, head and time are taken from `chat`.
+        Of a chat that exists, only system prompt, model, head and time are taken from `chat`, and whether it is in the
+        trash.
         """
-        with translated(self._path), immediate(self._connection):
-            self._connection.execute(
-                """INSERT INTO chats (id, title, created, updated, system, clock, model, head, deleted_at)
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-                ON CONFLICT (id) DO UPDATE SET updated = excluded.updated, system = excluded.system,
-                    model = excluded.model, head = excluded.head""",
-                (
-                    chat.id,
-                    chat.title,
-                    chat.created,
-                    chat.updated,
-                    chat.system,
-                    chat.clock,
-                    chat.model,
-                    messages[-1].id,
-                    chat.deleted_at,
-                ),
-            )
-            self._connection.executemany(
-                """INSERT INTO messages (id, chat, parent, role, text, created, finish, model, usage, deleted_at)
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-                [
-                    (m.id, m.chat, m.parent, m.role, m.text, m.created, m.finish, m.model, m.usage, m.deleted_at)
-                    for m in messages
-                ],
-            )
+        with self._writing() as connection:
+            put_chat(connection, chat, messages[-1].id)
+            put_messages(connection, messages)
 
     def reopen(self, chat: Chat, message: str) -> None:
         """Marks a message as being written again, and makes it the head."""
-        with translated(self._path), immediate(self._connection):
-            self._connection.execute(
-                "UPDATE chats SET updated = ?, system = ?, head = ? WHERE id = ?",
-                (chat.updated, chat.system, message, chat.id),
+        with self._writing() as connection:
+            connection.execute(
+                "UPDATE chats SET updated = ?, system = ?, head = ?, deleted_at = ? WHERE id = ?",
+                (chat.updated, chat.system, message, chat.deleted_at, chat.id),
             )
             self._update(message, "finish = NULL")
 
@@ -84,13 +66,13 @@ class ChatStore:
     ) -> None:
         """The text so far of a message that is being written. `ids` by key; those of other keys are dropped, since
         they belong to another text."""
-        with translated(self._path), immediate(self._connection):
+        with self._writing():
             self._update(message, "text = ?, model = ?", text, model)
             self._replace_ids(message, ids)
 
     def finish(self, message: Message, at: float, ids: Mapping[str, Sequence[int]] | None = None) -> None:
         """The end of a message: its text, finish, model and usage, at the time `at`. `ids` as in `update_partial`."""
-        with translated(self._path), immediate(self._connection):
+        with self._writing() as connection:
             self._update(
                 message.id,
                 "text = ?, finish = ?, model = ?, usage = ?",
@@ -100,72 +82,109 @@ class ChatStore:
                 message.usage,
             )
             self._replace_ids(message.id, ids)
-            self._connection.execute(
+            connection.execute(
                 "UPDATE chats SET updated = max(updated, ?), model = iif(? <> '', ?, model) WHERE id = ?",
                 (at, message.model, message.model, message.chat),
             )
 
     def set_ids(self, key: str, ids: Mapping[str, Sequence[int]]) -> None:
         """Token ids under `key`, by message."""
-        with translated(self._path), immediate(self._connection):
+        with self._writing() as connection:
             for message, values in ids.items():
-                self._put_ids(message, key, values)
+                put_ids(connection, message, key, values)
+
+    # ------------------------------------------------------------------ changing the tree; see kvchat.chats.tree
+
+    def show(self, chat: str, message: str) -> Branch:
+        """Makes the newest leaf below a message the head of its chat; the branch that ends with it."""
+        with self._writing() as connection:
+            return tree.show(connection, chat, message)
+
+    def delete_message(self, message: Message) -> tuple[float, Branch]:
+        """Deletes a message and all below it, softly: what `undelete` needs to take it back, and what is shown now."""
+        with self._writing() as connection:
+            return tree.delete(connection, message)
+
+    def undelete(self, chat: str, at: float, head: str | None) -> Branch:
+        """Takes back the deletion at `at`, and makes `head` the head again; the branch that ends with it."""
+        with self._writing() as connection:
+            return tree.undelete(connection, chat, at, head)
+
+    # ------------------------------------------------------------------ changing chats
+
+    def set_system(self, chat: str, system: str) -> None:
+        """The system prompt of a chat."""
+        self._change(chat, "system = ?", system)
+
+    def set_settings(self, chat: str, settings: str) -> None:
+        """What is the chat's own, a JSON object."""
+        self._change(chat, "settings = ?", settings)
+
+    def rename(self, chat: str, title: str) -> None:
+        """Another title. KvchatError for one that shows nothing or is too long."""
+        self._change(chat, "title = ?", proper_title(title))
+
+    def trash(self, chat: str) -> None:
+        """Moves a chat to the trash, from where it is removed after TRASH_DAYS days."""
+        self._change(chat, "deleted_at = ?", time.time(), condition="deleted_at IS NULL")
+
+    def restore(self, chat: str) -> None:
+        """Takes a chat out of the trash."""
+        self._change(chat, "deleted_at = NULL", condition="deleted_at IS NOT NULL")
+
+    def duplicate(self, chat: str) -> Chat:
+        """A copy of a chat with its tree and token ids, under ids of its own. Nothing that is changed later in one of
+        the two changes in the other."""
+        with self._writing() as connection:
+            return trash.duplicate(connection, self.get(chat))
 
     # ------------------------------------------------------------------ reading
 
     def get(self, chat: str) -> Chat:
-        """The chat with this id. KvchatError when there is none."""
+        """The chat with this id, also from the trash. KvchatError when there is none."""
         with translated(self._path):
-            row = self._connection.execute(f"SELECT {_CHAT} FROM chats c WHERE c.id = ?", (chat,)).fetchone()  # noqa: S608
+            row = self._connection.execute(f"SELECT {CHAT} FROM chats c WHERE c.id = ?", (chat,)).fetchone()  # noqa: S608
         if row is None:
             raise KvchatError(f"there is no chat {chat}", "`kvchat chats ls` lists them")
         return Chat(*row)
 
     def chats(self) -> tuple[ChatSummary, ...]:
         """All chats that are not in the trash, the last used first."""
-        with translated(self._path):
-            rows = self._connection.execute(
-                f"""SELECT {_CHAT}, (SELECT count(*) FROM messages m WHERE m.chat = c.id AND m.deleted_at IS NULL)
-                FROM chats c WHERE c.deleted_at IS NULL ORDER BY c.updated DESC, c.id DESC"""  # noqa: S608
-            ).fetchall()
-        return tuple(ChatSummary(Chat(*row[:-1]), row[-1]) for row in rows)
+        return self._summaries(f"c.deleted_at IS NULL {_NEWEST}")
+
+    def trashed(self) -> tuple[ChatSummary, ...]:
+        """The chats in the trash, the last deleted first."""
+        return self._summaries("c.deleted_at IS NOT NULL ORDER BY c.deleted_at DESC, c.id DESC")
 
     def latest(self) -> Chat | None:
         """The chat that was used last; None when there is no chat."""
         with translated(self._path):
             row = self._connection.execute(
-                f"SELECT {_CHAT} FROM chats c WHERE c.deleted_at IS NULL ORDER BY c.updated DESC, c.id DESC LIMIT 1"  # noqa: S608
+                f"SELECT {CHAT} FROM chats c WHERE c.deleted_at IS NULL {_NEWEST} LIMIT 1"  # noqa: S608
             ).fetchone()
         return None if row is None else Chat(*row)
 
-    def resolve(self, wanted: str) -> Chat:
+    def resolve(self, wanted: str, *, trashed: bool = False) -> Chat:
         """The one chat that `wanted` names, see `kvchat.chats.resolve`. KvchatError names the nearest ones."""
-        return nearest(wanted, [summary.chat for summary in self.chats()])
+        among = self.trashed() if trashed else self.chats()
+        return nearest(wanted, [summary.chat for summary in among], trashed=trashed)
 
     def path(self, head: str | None) -> tuple[Message, ...]:
         """The branch that ends with `head`, root first. None: the empty branch."""
         with translated(self._path):
-            rows = self._connection.execute(
-                f"{_BRANCH} SELECT {_MESSAGE} FROM branch b JOIN messages m ON m.id = b.id ORDER BY b.depth DESC",  # noqa: S608
-                (head,),
-            ).fetchall()
-        return tuple(Message(*row) for row in rows)
+            return tree.path(self._connection, head)
 
-    def children(self, chat: str, parent: str | None) -> tuple[Message, ...]:
-        """The messages that follow `parent` (None: the beginnings of the chat), the oldest first."""
+    def branch(self, chat: str, head: str | None) -> Branch:
+        """`path`, with the siblings of its messages."""
         with translated(self._path):
-            rows = self._connection.execute(
-                f"SELECT {_MESSAGE} FROM messages m WHERE m.chat = ? AND m.parent IS ? ORDER BY m.number",  # noqa: S608
-                (chat, parent),
-            ).fetchall()
-        return tuple(Message(*row) for row in rows)
+            return tree.branch(self._connection, chat, head)
 
     def known_ids(self, head: str, key: str) -> dict[str, KnownIds]:
         """What is stored of the token ids of each message on the branch that ends with `head`; messages without
         any are left out."""
         with translated(self._path):
             rows = self._connection.execute(
-                f"""{_BRANCH} SELECT i.message, i.key, CASE WHEN i.key = ? THEN i.ids END
+                f"""{tree.ABOVE} SELECT i.message, i.key, CASE WHEN i.key = ? THEN i.ids END
                 FROM branch b JOIN message_ids i ON i.message = b.id ORDER BY i.message, i.key""",  # noqa: S608
                 (head, key),
             ).fetchall()
@@ -173,27 +192,36 @@ class ChatStore:
         for message, stored_key, blob in rows:
             before = known.get(message, KnownIds(None, ()))
             if stored_key == key:
-                known[message] = KnownIds(_unpack(blob), before.other_keys)
+                known[message] = KnownIds(unpack_ids(blob), before.other_keys)
             else:
                 known[message] = KnownIds(before.ids, (*before.other_keys, stored_key))
         return known
 
     def search(self, query: str, most: int = 50) -> tuple[SearchHit, ...]:
-        """Messages that contain every word of `query` (the last one may be a beginning), the best match first."""
-        quoted = _quoted(query)
-        if not quoted:
-            return ()
+        """Chats whose title has every word of `query`, and messages that have, see `kvchat.chats.search`."""
+        with translated(self._path):
+            return search(self._connection, query, most)
+
+    # ------------------------------------------------------------------ inside
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with translated(self._path), immediate(self._connection):
+            yield self._connection
+
+    def _summaries(self, which: str) -> tuple[ChatSummary, ...]:
         with translated(self._path):
             rows = self._connection.execute(
-                """SELECT m.chat, m.id, c.title, snippet(message_text, 0, '', '', '…', 16)
-                FROM message_text JOIN messages m ON m.number = message_text.rowid JOIN chats c ON c.id = m.chat
-                WHERE message_text MATCH ? AND m.deleted_at IS NULL AND c.deleted_at IS NULL
-                ORDER BY message_text.rank LIMIT ?""",
-                (quoted, most),
+                f"""SELECT {CHAT}, (SELECT count(*) FROM messages m WHERE m.chat = c.id AND m.deleted_at IS NULL)
+                FROM chats c WHERE {which}"""  # noqa: S608
             ).fetchall()
-        return tuple(SearchHit(*row) for row in rows)
+        return tuple(ChatSummary(Chat(*row[:-1]), row[-1]) for row in rows)
 
-    # ------------------------------------------------------------------ inside a transaction
+    def _change(self, chat: str, change: str, *values: object, condition: str = "TRUE") -> None:
+        statement = f"UPDATE chats SET {change} WHERE id = ? AND {condition}"  # noqa: S608
+        with self._writing() as connection:
+            if connection.execute(statement, (*values, chat)).rowcount == 0:
+                raise KvchatError(f"there is no chat {chat} any more", "was it removed elsewhere?")
 
     def _update(self, message: str, change: str, *values: object) -> None:
         statement = f"UPDATE messages SET {change} WHERE id = ?"  # noqa: S608
@@ -205,22 +233,13 @@ class ChatStore:
             return
         self._connection.execute("DELETE FROM message_ids WHERE message = ?", (message,))
         for key, values in ids.items():
-            self._put_ids(message, key, values)
+            put_ids(self._connection, message, key, values)
 
-    def _put_ids(self, message: str, key: str, ids: Sequence[int]) -> None:
-        self._connection.execute(
-            "INSERT INTO message_ids (message, key, ids) VALUES (?, ?, ?) "
-            "ON CONFLICT (message, key) DO UPDATE SET ids = excluded.ids",
-            (message, key, struct.pack(f"<{len(ids)}i", *ids)),
-        )
-
-
-def _unpack(blob: bytes) -> tuple[int, ...]:
-    return struct.unpack(f"<{len(blob) // 4}i", blob)
-
-
-def _quoted(query: str) -> str:
-    """Each word as an FTS5 string, so that nothing in it is an operator."""
-    words = query.replace("\0", " ").split()[:_MOST_WORDS]
-    strings = ['"' + word.replace('"', '""') + '"' for word in words]
-    return " ".join(strings) + "*" if strings else ""
+    def _empty_trash(self) -> None:
+        with suppress(NotSavedError), translated(self._path):  # no reason not to open: the next start tries again
+            chats = trash.expired(self._connection)
+            if chats:
+                with immediate(self._connection):
+                    trash.remove(self._connection, chats)
+                # The log still holds what was removed.
+                self._connection.execute("PRAGMA wal_checkpoint (TRUNCATE)").fetchall()

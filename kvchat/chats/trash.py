@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 
 from kvchat.chats.ids import new_ulid
+from kvchat.chats.rows import put_chat
 from kvchat.chats.types import Chat
 
 TRASH_DAYS = 30
@@ -49,7 +50,7 @@ def duplicate(connection: sqlite3.Connection, chat: Chat) -> Chat:
         head=names.get(chat.head),
         deleted_at=None,
     )
-    insert_chat(connection, copy)
+    put_chat(connection, copy, copy.head)
     connection.executemany(
         """INSERT INTO messages (id, chat, parent, role, text, created, finish, model, usage)
         SELECT ?, ?, ?, role, text, created, finish, model, usage FROM messages WHERE id = ?""",
@@ -60,25 +61,3 @@ def duplicate(connection: sqlite3.Connection, chat: Chat) -> Chat:
         [(names[message], message) for message, _ in rows],
     )
     return copy
-
-
-def insert_chat(connection: sqlite3.Connection, chat: Chat) -> None:
-    """Writes a chat if it is new. Of one that exists, only system prompt, model, head and time are taken."""
-    connection.execute(
-        """INSERT INTO chats (id, title, created, updated, system, clock, model, head, deleted_at, settings)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        ON CONFLICT (id) DO UPDATE SET updated = excluded.updated, system = excluded.system,
-            model = excluded.model, head = excluded.head""",
-        (
-            chat.id,
-            chat.title,
-            chat.created,
-            chat.updated,
-            chat.system,
-            chat.clock,
-            chat.model,
-            chat.head,
-            chat.deleted_at,
-            chat.settings,
-        ),
-    )

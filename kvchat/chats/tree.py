@@ -10,10 +10,10 @@ import math
 import sqlite3
 import time
 
+from kvchat.chats.rows import MESSAGE
 from kvchat.chats.types import Branch, Message
 from kvchat.errors import KvchatError
 
-MESSAGE = "m.id, m.chat, m.parent, m.role, m.text, m.created, m.finish, m.model, m.usage, m.deleted_at"
 # From a message up to the root. `depth` is 0 for the message itself.
 ABOVE = """WITH RECURSIVE branch (id, parent, depth) AS (
     SELECT id, parent, 0 FROM messages WHERE id = ?

@@ -1,4 +1,6 @@
-"""`kvchat chats`: the conversations, as a list and one at a time. Owns how they are printed; must not change any.
+"""`kvchat chats`: the conversations listed, shown, found, renamed, thrown away and brought back. Owns what is printed.
+
+Must not change what was said in them.
 
 What people and models wrote is cleaned before it is printed: it may end on a terminal. The JSON is ASCII for the same
 reason.
@@ -14,7 +16,8 @@ from dataclasses import asdict
 from typing import TextIO
 
 from kvchat.chats.store import ChatStore
-from kvchat.chats.types import Chat, ChatSummary, Message
+from kvchat.chats.trash import TRASH_DAYS
+from kvchat.chats.types import Chat, ChatSummary, Message, SearchHit
 from kvchat.clean import clean, clean_line
 from kvchat.paths import Paths
 
@@ -29,14 +32,17 @@ _ENDS = {
 }
 
 
-def run_ls(paths: Paths, *, json: bool, out: TextIO) -> int:
-    """Print all chats, the last used first."""
+def run_ls(paths: Paths, *, json: bool, out: TextIO, trash: bool = False) -> int:
+    """Print all chats, the last used first, or those in the trash, the last deleted first."""
     with closing(ChatStore(paths.chats_db)) as store:
-        summaries = store.chats()
+        summaries = store.trashed() if trash else store.chats()
     if json:
-        print(jsonlib.dumps([_listed(summary) for summary in summaries], indent=2), file=out)
+        listed = [_named(summary.chat) | {"messages": summary.messages} for summary in summaries]
+        print(jsonlib.dumps(listed, indent=2), file=out)
     elif summaries:
-        _print_table(summaries, out)
+        _print_table(summaries, out, "deleted" if trash else "last used")
+    elif trash:
+        print("The trash is empty.", file=out)
     else:
         print('No chats yet. `kvchat ask "..."` starts one.', file=out)
     return 0
@@ -54,8 +60,51 @@ def run_show(paths: Paths, chat: str, *, json: bool, out: TextIO) -> int:
     return 0
 
 
-def _listed(summary: ChatSummary) -> dict[str, object]:
-    chat = summary.chat
+def run_search(paths: Paths, query: Sequence[str], *, json: bool, out: TextIO) -> int:
+    """Print where the words of the query stand, the best match first."""
+    with closing(ChatStore(paths.chats_db)) as store:
+        hits = store.search(" ".join(query))
+    if json:
+        print(jsonlib.dumps([asdict(hit) for hit in hits], indent=2), file=out)
+    elif hits:
+        _print_hits(hits, out)
+    else:
+        print("Nothing found.", file=out)
+    return 0
+
+
+def run_rename(paths: Paths, chat: str, title: Sequence[str], *, json: bool, out: TextIO) -> int:
+    """Give a chat another title."""
+    with closing(ChatStore(paths.chats_db)) as store:
+        before = store.resolve(chat)
+        store.rename(before.id, " ".join(title))
+        after = store.get(before.id)
+    _print_change(after, f'"{clean_line(before.title)}" is now "{clean_line(after.title)}".', json, out)
+    return 0
+
+
+def run_rm(paths: Paths, chat: str, *, json: bool, out: TextIO) -> int:
+    """Move a chat to the trash."""
+    with closing(ChatStore(paths.chats_db)) as store:
+        found = store.resolve(chat)
+        store.trash(found.id)
+        found = store.get(found.id)
+    said = f'"{clean_line(found.title)}" is in the trash, and is removed for good after {TRASH_DAYS} days.'
+    _print_change(found, f"{said}\nTo undo: kvchat chats restore {found.id}", json, out)
+    return 0
+
+
+def run_restore(paths: Paths, chat: str, *, json: bool, out: TextIO) -> int:
+    """Take a chat out of the trash."""
+    with closing(ChatStore(paths.chats_db)) as store:
+        found = store.resolve(chat, trashed=True)
+        store.restore(found.id)
+        found = store.get(found.id)
+    _print_change(found, f'"{clean_line(found.title)}" is back.', json, out)
+    return 0
+
+
+def _named(chat: Chat) -> dict[str, object]:
     return {
         "id": chat.id,
         "title": chat.title,
@@ -63,7 +112,7 @@ def _listed(summary: ChatSummary) -> dict[str, object]:
         "updated": chat.updated,
         "model": chat.model,
         "system": chat.system,
-        "messages": summary.messages,
+        "deleted_at": chat.deleted_at,
     }
 
 
@@ -74,12 +123,24 @@ def _shown(message: Message) -> dict[str, object]:
     return flat | {name: usage.get(name) for name in _USAGE}
 
 
-def _print_table(summaries: Sequence[ChatSummary], out: TextIO) -> None:
+def _print_change(chat: Chat, said: str, json: bool, out: TextIO) -> None:
+    print(jsonlib.dumps(_named(chat), indent=2) if json else said, file=out)
+
+
+def _print_hits(hits: Sequence[SearchHit], out: TextIO) -> None:
+    for hit in hits:
+        print(f"{hit.chat}  {clean_line(hit.title)}", file=out)
+        if hit.snippet:
+            print(f"    {clean_line(hit.snippet)}", file=out)
+
+
+def _print_table(summaries: Sequence[ChatSummary], out: TextIO, time_name: str) -> None:
     width = max(len("messages"), *(len(str(summary.messages)) for summary in summaries))
-    print(f"{'id':<26}  {'last used':<16}  {'messages':>{width}}  title", file=out)
+    print(f"{'id':<26}  {time_name:<16}  {'messages':>{width}}  title", file=out)
     for summary in summaries:
         chat = summary.chat
-        print(f"{chat.id}  {_when(chat.updated)}  {summary.messages:>{width}}  {clean_line(chat.title)}", file=out)
+        at = chat.updated if chat.deleted_at is None else chat.deleted_at
+        print(f"{chat.id}  {_when(at)}  {summary.messages:>{width}}  {clean_line(chat.title)}", file=out)
 
 
 def _print_chat(chat: Chat, messages: Sequence[Message], out: TextIO) -> None:

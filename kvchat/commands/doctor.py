@@ -22,6 +22,7 @@ from kvchat import machine
 from kvchat.backend.journal import read_report
 from kvchat.backend.local import Engine
 from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Ready
+from kvchat.backend.tuning import read_report as read_tuning
 from kvchat.clean import clean
 from kvchat.commands.engines import EngineFactory
 from kvchat.config import Settings, engine_config
@@ -51,12 +52,14 @@ def run_doctor(
     folders = {name: _folder_problem(folder) for name, folder in _folders(paths).items()}
     models = find_models(paths, drop_in_folders())
     trial = _trial(settings, paths, models, engine_factory)
-    known = read_report(paths.state_folder)
+    known, tuning = read_report(paths.state_folder), read_tuning(paths.state_folder)
     if json:
-        print(jsonlib.dumps(_object(llama, folders, models, trial, known)), file=out)
+        print(jsonlib.dumps(_object(llama, folders, models, trial, known, tuning)), file=out)
     else:
         for line in _lines(llama, paths, folders, models, trial, known):
             print(clean(line), file=out)
+        for sentence in tuning:
+            print(clean(f"- Measured on this machine: {sentence}"), file=out)
     return int(any(folders.values()) or trial is None or trial.ready is None)
 
 
@@ -121,7 +124,12 @@ def _folder_problem(folder: Path) -> str:
 
 
 def _object(
-    llama: str, folders: dict[str, str], models: Sequence[ModelFile], trial: Trial | None, known: Sequence[str]
+    llama: str,
+    folders: dict[str, str],
+    models: Sequence[ModelFile],
+    trial: Trial | None,
+    known: Sequence[str],
+    tuning: Sequence[str],
 ) -> dict[str, object]:
     ready = trial.ready if trial else None
     return {
@@ -147,6 +155,7 @@ def _object(
             "problem": (trial.problem or None) if trial else "no model was found",
         },
         "known_problems": list(known),
+        "tuning": list(tuning),
         "terminal": {"type": os.environ.get("TERM", ""), "color": os.environ.get("COLORTERM", "")}
         | dict(zip(("columns", "lines"), shutil.get_terminal_size(), strict=True)),
     }

@@ -13,7 +13,7 @@ from typing import Literal
 
 from kvchat.backend.protocol import Generate, PromptMessage, Ready
 from kvchat.chats.store import ChatStore
-from kvchat.chats.types import Chat, Message
+from kvchat.chats.types import Branch, Chat, Message
 from kvchat.conversation.turns import Backend, TurnPlan, ids_key, request
 
 Stage = Literal["saving", "unsaved", "waiting", "sent", "refused"]
@@ -113,13 +113,13 @@ class HandOver:
 class Turn:
     """What a Conversation remembers of the turn that it started last; only its own thread reads and writes it.
 
-    `chat` and `messages` are those from before the turn. `ready` is None while the turn waits for the model. `ids` are
+    `chat` and `branch` are those from before the turn. `ready` is None while the turn waits for the model. `ids` are
     those of the reply so far; None until the prompt is tokenized, since before that nothing is known of them.
     """
 
     hand_over: HandOver
     chat: Chat
-    messages: tuple[Message, ...]
+    branch: Branch
     system: str
     ready: Ready | None
     ids: list[int] | None = None

@@ -11,13 +11,16 @@ from hashlib import blake2b
 from typing import Literal, Protocol
 
 from kvchat.backend.protocol import (
+    Forecast,
     Generate,
     History,
+    Preview,
     PromptMessage,
     PromptProgress,
     Ready,
     Restored,
     Sampling,
+    Warm,
 )
 from kvchat.chats.types import Chat, KnownIds, Message
 
@@ -27,9 +30,9 @@ Phase = Literal["queued", "prompt", "prefill", "decode"]
 class Backend(Protocol):
     """How a conversation reaches a model.
 
-    `submit` is called on the store thread, right after the commit of what it answers; the other two on the thread of
-    the conversation. So `submit` and `cancel` must be safe to call from different threads, and must not wait for the
-    engine: a send under a lock is all they do.
+    `ready` and `cancel` are used on the thread of the conversation, what sends a message's ids on the store thread,
+    which has them: `submit` right after the commit of what it answers. So all of them must be safe to call from
+    different threads, and must not wait for the engine: a send under a lock is all they do.
     """
 
     @property
@@ -41,6 +44,15 @@ class Backend(Protocol):
 
     def cancel(self, turn: str) -> None:
         """Stops a turn that was submitted. Its TurnFinished still comes."""
+
+    def warm(self, command: Warm) -> None:
+        """Answered by Warmed, or not at all when a turn comes first."""
+
+    def forecast(self, command: Forecast) -> None:
+        """Answered by Forecasted, or not at all when a turn or a newer one comes first."""
+
+    def preview(self, command: Preview) -> None:
+        """Answered by Previewed, or not at all when a turn or a newer one comes first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,13 @@ from textual.app import App
 
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
+from kvchat.chats.types import Chat
 from kvchat.config import Settings
 from kvchat.paths import Paths
 from kvchat.ui.chat_screen import ChatScreen
 from kvchat.ui.desk import Desk
 from kvchat.ui.inbox import Inbox, StoreFailed
-from kvchat.ui.launch import EngineFactory, EngineLink, local_engine
+from kvchat.ui.launch import EngineFactory, EngineLink, Surveyor, local_engine, survey
 from kvchat.ui.paste import install
 from kvchat.ui.terminal import owned_terminal
 from kvchat.ui.theme import INK, VARIABLES
@@ -32,14 +33,18 @@ def run_app(
     continue_last: bool = False,
     chat_id: str | None = None,
     engine_factory: EngineFactory = local_engine,
+    surveyor: Surveyor = survey,
 ) -> int:
     """Run the app until the person leaves; the exit code. KvchatError: no terminal, no such chat, unusable folders."""
     inbox = Inbox()
     store = StoreThread(paths.chats_db, lambda error: inbox.post(StoreFailed(error)))
-    engine = EngineLink(partial(engine_factory, settings, paths), inbox.post)
+    engine = EngineLink(settings, paths, inbox.post, engine_factory, surveyor)
+    desk = Desk(settings, paths, store, engine, inbox)
     try:
         opening = _chat_to_open(store, continue_last, chat_id)
-        app = KvchatApp(Desk(settings, store, engine, inbox), opening)
+        if opening is not None:
+            engine.want(opening.model, desk.open_conversation(opening.id).result().engine_settings)
+        app = KvchatApp(desk, opening.id if opening else None)
         install()
         with owned_terminal(paths.log_file.with_name("app.log")):
             app.run()
@@ -50,11 +55,10 @@ def run_app(
         store.close()
 
 
-def _chat_to_open(store: StoreThread, continue_last: bool, chat_id: str | None) -> str | None:
+def _chat_to_open(store: StoreThread, continue_last: bool, chat_id: str | None) -> Chat | None:
     if chat_id is not None:
-        return store.run(ChatStore.resolve, chat_id).result().id
-    last = store.run(ChatStore.latest).result() if continue_last else None
-    return last.id if last else None
+        return store.run(ChatStore.resolve, chat_id).result()
+    return store.run(ChatStore.latest).result() if continue_last else None
 
 
 class KvchatApp(App[None]):

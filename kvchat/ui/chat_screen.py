@@ -1,4 +1,4 @@
-"""The first screen: chats, conversation, prompt, status. Owns the open conversation and decides what a key does.
+"""The chat screen: chats, conversation, prompt, status. Owns the layout and its keys; its parts decide what they do.
 
 Handlers change things, nothing else does: what comes from other threads waits in the inbox, is taken twenty times a
 second at most, and shown once per batch. Must not wait for the disk or the engine.
@@ -6,12 +6,9 @@ second at most, and shown once per batch. Must not wait for the disk or the engi
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from time import monotonic
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -19,41 +16,34 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
-from textual.worker import Worker
 
-from kvchat.chats.store import ChatStore
-from kvchat.chats.types import ChatSummary
-from kvchat.clean import clean
-from kvchat.conversation import Conversation
-from kvchat.errors import KvchatError
-from kvchat.ui import slash
-from kvchat.ui.chat_view import ChatView
+from kvchat.ui.ahead import Ahead
+from kvchat.ui.browse_bar import BrowseBar
+from kvchat.ui.browsing import Browsing
+from kvchat.ui.chats import Chats
+from kvchat.ui.commanding import Commanding
 from kvchat.ui.desk import Desk
-from kvchat.ui.inbox import StoreFailed
-from kvchat.ui.progress import Progress
+from kvchat.ui.engines import Engines
+from kvchat.ui.inbox import News, StoreFailed
+from kvchat.ui.launch import Survey
+from kvchat.ui.lines import ChipLine, HintLine
+from kvchat.ui.notes import Notes
 from kvchat.ui.prompt import Prompt
+from kvchat.ui.room import Room
+from kvchat.ui.sending import Sending
 from kvchat.ui.sidebar import Sidebar
 from kvchat.ui.status import StatusLine
 from kvchat.ui.transcript import Transcript
-from kvchat.ui.wording import notes_on, sentences
-
-T = TypeVar("T")
 
 SHORTEST_PAUSE = 0.05  # seconds between two batches of news
-LONGEST_GOODBYE = 1.0  # seconds that a stopped turn may take to end before something else happens
 AGAIN = 2.0  # seconds in which a second ^C quits
 WELCOME = (
     "",
     "kvchat",
     "",
     "Enter sends, ^J makes a new line, Esc stops an answer",
-    "^N new chat, ^S chats, /help more",
+    "^S chats, ^O browse messages, F2 model and cache, F1 help",
 )
-HELP = """\
-Enter send · ^J, Shift+Enter or \\ before Enter: new line · Up/Down what you sent before
-Esc stop the answer · ^C copy the selection, stop, clear, twice: quit · ^Q quit, ^D too with an empty prompt
-PgUp PgDn scroll · ^End to the end · ^N new chat · ^S list of chats
-"""
 
 
 class NewsCame(Message):
@@ -65,13 +55,16 @@ class ChatScreen(Screen[None]):
 
     AUTO_FOCUS = "#prompt"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 (Textual declares it for instances)
-    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (10, "-short"), (24, "-tall")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (10, "-short"), (12, "-low"), (24, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "stop", "Stop the answer", show=False, id="chat.stop"),
+        Binding("escape", "stop", "Take back, stop the answer", show=False, id="chat.stop"),
         Binding("ctrl+c", "interrupt", "Copy, stop, clear or quit", show=False, id="chat.interrupt"),
         Binding("ctrl+d", "app.quit", "Quit", show=False, id="chat.quit"),
         Binding("ctrl+n", "new_chat", "New chat", show=False, id="chat.new"),
         Binding("ctrl+s", "chats", "List of chats", show=False, id="chat.list"),
+        Binding("ctrl+o", "browse", "Browse messages", show=False, id="chat.browse"),
+        Binding("f1", "help", "Keys and commands", show=False, id="chat.help"),
+        Binding("f2", "settings", "Model and cache", show=False, id="chat.settings"),
         Binding("pageup", "page(-1)", "Scroll up", show=False, id="chat.page-up"),
         Binding("pagedown", "page(1)", "Scroll down", show=False, id="chat.page-down"),
         Binding("ctrl+end", "end", "To the end", show=False, id="chat.end"),
@@ -81,11 +74,16 @@ class ChatScreen(Screen[None]):
         super().__init__()
         self._desk = desk
         self._opening = opening
-        self._conversation = desk.new_conversation()
-        self._progress = Progress()
+        self.room = room = Room(self, desk)
+        self._ahead = Ahead(room)
+        self._sending = Sending(room, self._turned)
+        self._browsing = Browsing(room, self._sending)
+        self._engines = Engines(room, self._sending, self._ahead)
+        self._chats = Chats(room, self._sending, self._entered)
+        self._commanding = Commanding(room, self._sending, self._chats, self._engines)
+        self._notes = Notes()
         self._timer: Timer | None = None
         self._taken_at = 0.0
-        self._after_turn: Callable[[], object] | None = None
         self._interrupted_at = -AGAIN
 
     def compose(self) -> ComposeResult:
@@ -93,24 +91,24 @@ class ChatScreen(Screen[None]):
             yield Sidebar(id="sidebar")
             with Vertical(id="main"):
                 yield Transcript(WELCOME, id="transcript")
+                yield ChipLine(id="chip")
                 yield Prompt("Write a message", id="prompt")
+                yield HintLine(id="hint")
+                yield BrowseBar(id="browse")
         yield StatusLine(id="status")
 
     def on_mount(self) -> None:
         """Everything that takes time comes after the first frame."""
-        self.transcript = self.query_one(Transcript)
-        self.prompt = self.query_one(Prompt)
-        self.status = self.query_one(StatusLine)
-        self.sidebar = self.query_one(Sidebar)
-        self.view = ChatView(self.transcript)
+        self.room.furnish()
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
         self._desk.inbox.listen(lambda: self.post_message(NewsCame()))
         self._desk.engine.start()
         if self._opening is not None:
-            self._open(self._opening)
-        self._list_chats()
+            self._chats.open(self._opening)
+        else:
+            self._chats.refresh()
 
     def on_unmount(self) -> None:
         """Nobody to wake any more."""
@@ -130,218 +128,150 @@ class ChatScreen(Screen[None]):
         self._timer = None
         self._taken_at = monotonic()
         for news in self._desk.inbox.take():
-            if isinstance(news, StoreFailed):
-                self._say(news.error, "not saved")
-                continue
-            live = self._conversation.live
-            self._progress.apply(news, self._taken_at)
-            self._conversation.apply(news)
-            if live is not None and self._conversation.live is None:
-                self._list_chats()
-            self._sync()
-            for text, kind in notes_on(news, live.turn if live else None):
-                self.transcript.note(text, kind)
+            self._take(news)
+        self.room.sync()
+        self._sending.settle()
 
-    def _sync(self) -> None:
-        """Show what there is."""
-        conversation = self._conversation
-        live = conversation.live
-        state = self._progress.state(conversation.chat, conversation.messages, live)
-        self.view.sync(conversation.messages, live.message if live else None, state.model)
-        self.status.say(state)
-        if live is None and self._after_turn is not None:
-            then, self._after_turn = self._after_turn, None
-            then()
+    def _take(self, news: News) -> None:
+        room = self.room
+        if isinstance(news, StoreFailed):
+            room.say(news.error, "not saved")
+            return
+        if isinstance(news, Survey):
+            self._notes.know(news.known)
+            self._engines.apply(news)
+            return
+        live = room.conversation.live
+        room.progress.apply(news, self._taken_at)
+        room.conversation.apply(news)
+        self._engines.apply(news)
+        self._ahead.apply(news)
+        if live is not None and not room.is_busy:
+            room.sync()
+            self._turned()
+        for text, kind in self._notes.on(news, live.turn if live else None):
+            room.sync()
+            room.transcript.note(text, kind)
 
-    # ------------------------------------------------------------------ sending
+    def _turned(self) -> None:
+        """A turn began or ended."""
+        self._engines.keep_choice()
+        self._chats.refresh()
+        self._ahead.turned()
+
+    def _entered(self) -> None:
+        """Another chat is shown."""
+        self._browsing.lost()
+        self._ahead.opened()
+        self._back_to_prompt()
+
+    def after_turn(self, then: Callable[[], object]) -> None:
+        """Do something when the turn that is going on has been stopped and its end is known."""
+        self._sending.after_turn(then)
+
+    # ------------------------------------------------------------------ what the widgets say
 
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """A message or a command."""
-        meant = slash.Say(event.text) if event.literal else slash.read(event.text)
-        match meant:
-            case slash.Say(text=text):
-                self._turn(lambda: self._conversation.submit(text), text)
-            case slash.Command(name="/new", argument=system):
-                self._new(system)
-            case slash.Command(name="/continue"):
-                self._turn(self._conversation.resume, "")
-            case slash.Command(name="/quit"):
-                self.app.call_later(self.app.action_quit)
-            case slash.Command():
-                commands = "\n".join(f"{name} {meaning}" for name, meaning in slash.COMMANDS.items())
-                self.transcript.note(HELP + commands)
-            case slash.Unknown(name=name, nearest=nearest):
-                self.prompt.put_back(event.text)
-                guess = f"Did you mean {nearest}? " if nearest else ""
-                self._toast(f"There is no command {name}. {guess}//text sends a text that begins with a slash.")
+        self._commanding.carry_out(event.text, literal=event.literal)
 
-    def _turn(self, begin: Callable[[], Future[None]], text: str) -> None:
-        """Begin a turn; `text` goes back to the prompt if it cannot be saved."""
-        before = len(self._conversation.messages)
-        try:
-            future = begin()
-        except KvchatError as error:
-            self._refused(error, text)
-            return
-        self._sync()
-        self._wait(future, lambda _: self._begun(), lambda error: self._not_sent(error, text, before))
+    def on_prompt_edged(self) -> None:
+        """Up where nothing is above: to the messages."""
+        self._browsing.enter()
 
-    def _begun(self) -> None:
-        self._sync()
-        self._list_chats()
+    def on_text_area_changed(self) -> None:
+        """Another draft."""
+        self._ahead.typed()
 
-    def _refused(self, error: KvchatError, text: str) -> None:
-        self._give_back(text)
-        self._toast(sentences(error.message, error.hint))
+    def on_browse_bar_wanted(self, event: BrowseBar.Wanted) -> None:
+        """Something is to be done with a message."""
+        self._browsing.want(event.what)
 
-    def _not_sent(self, error: KvchatError, text: str, messages_before: int) -> None:
-        """The turn did not begin. A message that is on disk by then stays in the chat."""
-        self._sync()
-        if len(self._conversation.messages) == messages_before:
-            self._give_back(text)
-        self._say(error, "not sent")
-
-    def _give_back(self, text: str) -> None:
-        if text:
-            self.prompt.put_back(text)
-
-    # ------------------------------------------------------------------ chats
-
-    def _new(self, system: str) -> None:
-        self._leave_turn(lambda: self._enter(self._desk.new_conversation(system)))
-
-    def _open(self, chat_id: str) -> None:
-        """Open a chat once the turn that is going on has ended."""
-
-        def read() -> None:
-            future = self._desk.open_conversation(chat_id)
-            self._wait(future, self._enter, lambda error: self._say(error, "not opened"))
-
-        self._leave_turn(read)
-
-    def _leave_turn(self, then: Callable[[], object]) -> None:
-        if self._conversation.live is not None:
-            self._toast("The answer was stopped. What there is of it is kept: /continue there goes on.")
-        self.after_turn(then)
-
-    def after_turn(self, then: Callable[[], object]) -> None:
-        """Stop the turn that is going on, if there is one, and do `then` when it has ended or takes too long."""
-        if self._conversation.live is None:
-            then()
-            return
-        self._after_turn = then
-        self._conversation.stop()
-        self._sync()
-        if self._after_turn is then:
-            self.set_timer(LONGEST_GOODBYE, lambda: self._give_up_on_turn(then))
-
-    def _give_up_on_turn(self, then: Callable[[], object]) -> None:
-        if self._after_turn is then:
-            self._after_turn = None
-            then()
-
-    def _enter(self, conversation: Conversation) -> None:
-        """Show another conversation."""
-        self._conversation = conversation
-        if self._progress.failed is not None:
-            conversation.apply(self._progress.failed)
-        self.prompt.remember([message.text for message in conversation.messages if message.role == "user"])
-        self._sync()
-        self._list_chats()
-        self._hide_overlay()
-        self.prompt.focus()
-
-    def _list_chats(self) -> None:
-        self._wait(self._desk.store.run(ChatStore.chats), self._show_chats, lambda error: self._say(error, "no chats"))
-
-    def _show_chats(self, summaries: tuple[ChatSummary, ...]) -> None:
-        chats = [summary.chat for summary in summaries]
-        self.sidebar.show(chats, self._conversation.chat.id, time.time())
+    def on_browse_bar_lost(self) -> None:
+        """The keyboard went elsewhere."""
+        if not self.app.screen.is_modal:
+            self._browsing.lost()
 
     def on_sidebar_chosen(self, event: Sidebar.Chosen) -> None:
         """Open what was chosen, unless it is open."""
-        if event.chat_id == self._conversation.chat.id:
-            self.on_sidebar_left()
+        if event.chat_id == self.room.conversation.chat.id:
+            self._back_to_prompt()
         else:
-            self._open(event.chat_id)
+            self._chats.open(event.chat_id)
+
+    def on_sidebar_wanted(self, event: Sidebar.Wanted) -> None:
+        """Something is to be done with a chat."""
+        self._chats.want(event.what, event.chat_id)
+
+    def on_sidebar_searched(self, event: Sidebar.Searched) -> None:
+        """Look for chats."""
+        self._chats.find(event.query)
 
     def on_sidebar_left(self) -> None:
         """Back to the prompt."""
-        self._hide_overlay()
-        self.prompt.focus()
+        self._back_to_prompt()
 
-    def _hide_overlay(self) -> None:
+    def _back_to_prompt(self) -> None:
         self.remove_class("-chats")
+        self.room.prompt.focus()
 
     # ------------------------------------------------------------------ keys
 
     def action_stop(self) -> None:
-        """Stop the answer, if one is being written."""
-        if self._conversation.live is not None:
-            self._conversation.stop()
-            self._sync()
+        """Take back what waits to be sent, else stop the answer."""
+        if not self._sending.take_back():
+            self._sending.stop()
 
     def action_interrupt(self) -> None:
-        """Copy what is selected, or else stop the answer, or else clear the prompt, or else quit at the second time."""
-        if selected := self.get_selected_text() or self.prompt.selected_text:
+        """Copy the selection, else stop the answer, else clear the prompt, else quit when it comes twice."""
+        prompt = self.room.prompt
+        selected = self.get_selected_text() or prompt.selected_text
+        if selected:
             self.app.copy_to_clipboard(selected)
             self.clear_selection()
-        elif self._conversation.live is not None:
-            self.action_stop()
-        elif self.prompt.text:
-            self.prompt.clear_draft()
+        elif self._sending.stop():
+            return
+        elif prompt.text:
+            prompt.clear_draft()
         elif monotonic() - self._interrupted_at < AGAIN:
             self.app.call_later(self.app.action_quit)
         else:
             self._interrupted_at = monotonic()
-            self._toast("^C again quits", seconds=AGAIN)
+            self.room.toast("^C again quits", seconds=AGAIN)
 
     def action_new_chat(self) -> None:
         """Start a new chat."""
-        self._new("")
+        self._chats.new()
 
     def action_chats(self) -> None:
         """Give the keyboard to the list of chats; hide the list when it has it."""
-        if self.sidebar.has_keyboard:
+        if self.room.sidebar.has_keyboard:
             self.add_class("-no-chats")
-            self.on_sidebar_left()
+            self._back_to_prompt()
             return
         self.remove_class("-no-chats")
         self.add_class("-chats")
-        self.sidebar.focus_list()
+        self.room.sidebar.focus_list()
+
+    def action_browse(self) -> None:
+        """Mark a message."""
+        self._browsing.enter()
+
+    def action_settings(self) -> None:
+        """Choose model and cache."""
+        self._engines.open_settings()
+
+    def action_help(self) -> None:
+        """Keys and commands."""
+        self._commanding.help()
 
     def action_page(self, direction: int) -> None:
         """Scroll by a page."""
         if direction < 0:
-            self.transcript.scroll_page_up(animate=False)
+            self.room.transcript.scroll_page_up(animate=False)
         else:
-            self.transcript.scroll_page_down(animate=False)
+            self.room.transcript.scroll_page_down(animate=False)
 
     def action_end(self) -> None:
         """Scroll to the end and follow."""
-        self.transcript.to_end()
-
-    # ------------------------------------------------------------------ saying
-
-    def _wait(self, future: Future[T], done: Callable[[T], object], failed: Callable[[KvchatError], object]) -> None:
-        """Go on with what the store answers, without waiting for it here."""
-        if not self.is_attached:
-            return
-
-        async def settle() -> None:
-            try:
-                result = await asyncio.shield(asyncio.wrap_future(future))
-            except KvchatError as error:
-                if self.is_attached:
-                    failed(error)
-            else:
-                if self.is_attached:
-                    done(result)
-
-        _: Worker[None] = self.run_worker(settle)  # a callable, so that nothing is left unawaited at the end
-
-    def _say(self, error: KvchatError, what: str) -> None:
-        self.transcript.note(f"{what}: {sentences(error.message, error.hint)}", "error")
-
-    def _toast(self, text: str, seconds: float = 4.0) -> None:
-        self.notify(clean(text), timeout=seconds, markup=False)
+        self.room.transcript.to_end()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kvchat.chats.thread import StoreThread
 from kvchat.config import Settings
 from kvchat.conversation import Conversation
+from kvchat.paths import Paths
 from kvchat.ui.inbox import Inbox
 from kvchat.ui.launch import EngineLink
 
@@ -17,6 +18,7 @@ class Desk:
     """All of it belongs to the app, which ends it."""
 
     settings: Settings
+    paths: Paths
     store: StoreThread
     engine: EngineLink
     inbox: Inbox

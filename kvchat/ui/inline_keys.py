@@ -6,12 +6,13 @@ the widget are handled before. Here a key does what it is bound to when its turn
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.dom import DOMNode
 from textual.message import Message
+from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Input
 
 from kvchat.clean import clean_line
@@ -19,7 +20,7 @@ from kvchat.clean import clean_line
 _STEPS = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8}
 
 
-async def run_bound(node: DOMNode, event: events.Key) -> bool:
+async def run_bound(node: Widget | Screen[Any], event: events.Key) -> bool:
     """Run what the key is bound to on `node`, now; False when it is bound to nothing there."""
     bindings = node._bindings.key_to_bindings.get(event.key)
     if not bindings or event.is_printable:

@@ -20,6 +20,7 @@ from kvchat.backend.protocol import (
     Warm,
 )
 from kvchat.config import Settings, engine_config
+from kvchat.conversation import EngineChoice
 from kvchat.errors import KvchatError
 from kvchat.paths import Paths
 
@@ -101,15 +102,14 @@ class EngineLink:
         post: Callable[[Event | Survey], None],
         make: EngineFactory = local_engine,
         look: Surveyor = survey,
-        wanted: str | None = None,
     ) -> None:
-        """`wanted` is the model to begin with where the settings name none, if it is still there."""
         self._settings = settings
         self._paths = paths
         self._post = post
         self._make = make
         self._look = look
-        self._wanted = wanted
+        self._wanted: str | None = None
+        self._choice: EngineChoice | None = None
         self._lock = threading.Lock()
         self._engine: EngineClient | None = None
         self._closed = False
@@ -129,6 +129,11 @@ class EngineLink:
     def config_for(self, model: Path) -> EngineConfig:
         """What the settings say, with this model."""
         return engine_config(self._settings, model, self._paths)
+
+    def want(self, model: str, choice: EngineChoice | None) -> None:
+        """Begin as a chat was last run, where the settings say nothing else. `model` is the name of its model."""
+        self._wanted = (choice.model_path if choice else model) or None
+        self._choice = choice
 
     def start(self) -> None:
         """Find the model and start its engine, on a thread of its own: disks can be slow."""
@@ -181,7 +186,16 @@ class EngineLink:
         if found.failure is not None:
             self._post(LoadFailed(found.failure))
         elif found.chosen is not None:
-            self._begin(self.config_for(found.chosen))
+            self._begin(self._as_before(self.config_for(found.chosen)))
+
+    def _as_before(self, config: EngineConfig) -> EngineConfig:
+        """The configuration with what the chat was run with, where the settings leave it as it is for everybody."""
+        choice, plain = self._choice, EngineConfig("")
+        if choice is None or choice.model_path != config.model_path:
+            return config
+        before = {name: getattr(choice, name) for name in ("type_k", "type_v", "context", "flash_attention")}
+        same = {name: value for name, value in before.items() if getattr(config, name) == getattr(plain, name)}
+        return replace(config, **same)
 
     def _begin(self, config: EngineConfig) -> None:
         engine = self._make(config, self._paths, self._post)

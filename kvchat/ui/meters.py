@@ -1,4 +1,4 @@
-"""Sizes, bars and the two memory meters. Pure functions from values to text; must not know widgets or read a machine."""
+"""Sizes, bars and the two memory meters. Pure functions from values to text; must not know widgets or machines."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ TIGHT = 0.8  # share of the memory from which a meter warns
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """What a configuration takes, in bytes. `f16` is the cache of the same context with f16 for K and V. `memory` is all
-    RAM, `free` what can be had of it; None where the machine does not tell. `most`: the cache may take less."""
+    """What a configuration takes, in bytes. `f16` is the cache of the same context with f16 for K and V. `memory` is
+    all RAM, `free` what can be had of it; None where the machine does not tell. `most`: the cache may take less."""
 
     cache: int
     f16: int

@@ -26,7 +26,7 @@ class Painter:
 
     def __init__(self, style: Callable[[str], Style]) -> None:
         self._style = style
-        self._strips: LRUCache[tuple[Kind, Line], Strip] = LRUCache(CACHED_STRIPS)
+        self._strips: LRUCache[tuple[Kind, Line, bool], Strip] = LRUCache(CACHED_STRIPS)
         self._filters: Sequence[LineFilter] = ()
         self._background = Color(0, 0, 0)
         self.width = 0
@@ -53,12 +53,12 @@ class Painter:
         """Cells that text may take."""
         return max(1, min(COLUMN, self.width - self.indent - max(1, self.margin)))
 
-    def strip(self, kind: Kind, line: Line) -> Strip:
-        """The line, filled to the width."""
-        key = (kind, line)
+    def strip(self, kind: Kind, line: Line, marked: bool = False) -> Strip:
+        """The line, filled to the width; `marked`: its entry is the one that is marked."""
+        key = (kind, line, marked)
         strip = self._strips.get(key)
         if strip is None:
-            strip = self._filtered(self._draw(kind, line))
+            strip = self._filtered(self._draw(kind, line, marked))
             self._strips[key] = strip
         return strip
 
@@ -73,11 +73,13 @@ class Painter:
         pill = Strip([Segment(PILL, self._style("transcript--pill"))], len(PILL))
         return Strip.join([strip.crop(0, left), self._filtered(pill), strip.crop(left + len(PILL), self.width)])
 
-    def _draw(self, kind: Kind, line: Line) -> Strip:
+    def _draw(self, kind: Kind, line: Line, marked: bool) -> Strip:
         base = self._style("transcript--text")
         mark, mark_style = "  ", base
         if line.role != "blank":
-            if kind == "user":
+            if marked:
+                mark, mark_style = BAR, self._style("transcript--mark")
+            elif kind == "user":
                 mark, mark_style = BAR, self._style("transcript--user")
             elif kind != "assistant" and line.row is not None and line.row.start == 0:
                 mark, mark_style = NOTE_MARKS[kind], self._style(f"transcript--{kind}")

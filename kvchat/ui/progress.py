@@ -28,6 +28,8 @@ class Progress:
         self._ready: Ready | None = None
         self._failed: LoadFailed | None = None
         self._loaded: float | None = None
+        self._rebuilding = False
+        self._undecided = False
         self._tokens = 0
         self._first_at = 0.0
         self._last_at = 0.0
@@ -37,6 +39,15 @@ class Progress:
         """Why there is no engine and none will come."""
         return self._failed
 
+    def rebuild(self) -> None:
+        """Another configuration was asked for: there is no engine until its Ready comes."""
+        self._ready = self._failed = self._loaded = None
+        self._rebuilding, self._undecided = True, False
+
+    def undecided(self) -> None:
+        """Nobody has said which model."""
+        self._undecided = True
+
     def apply(self, event: Event, now: float) -> None:
         """Take an event over; `now` is the reading of a monotonic clock in seconds."""
         match event:
@@ -44,8 +55,9 @@ class Progress:
                 self._loaded = fraction
             case Ready():
                 self._ready, self._failed, self._loaded = event, None, None
+                self._rebuilding = self._undecided = False
             case LoadFailed():
-                self._ready, self._failed = None, event
+                self._ready, self._failed, self._rebuilding = None, event, False
             case EngineDied():
                 self._ready, self._loaded = None, None
             case TextDelta(ids=ids):
@@ -55,20 +67,21 @@ class Progress:
             case TurnFinished():
                 self._tokens, self._first_at = 0, 0.0
 
-    def state(self, chat: Chat, messages: Sequence[Message], live: LiveTurn | None) -> StatusState:
-        """What the status line says now about this chat."""
+    def state(self, chat: Chat, messages: Sequence[Message], live: LiveTurn | None, told: str = "") -> StatusState:
+        """What the status line says now about this chat; `told` while no answer is written."""
         if live is not None:
             return self._busy(chat, messages, live)
-        usage = _last_usage(messages)
+        usage = last_usage(messages)
         stopped = bool(messages) and messages[-1].finish == "cancelled"
         phase: Phase = "stopped" if stopped else "idle"
         if self._failed is not None:
             phase = "failed"
         elif self._ready is None:
-            phase = "starting" if self._loaded is None else "loading"
+            phase = self._without_engine()
         return self._with_engine(
             chat,
             phase,
+            told=told,
             used=usage.cells,
             prompt=usage.prompt_tokens or None,
             reused=usage.reused,
@@ -80,15 +93,17 @@ class Progress:
 
     def _busy(self, chat: Chat, messages: Sequence[Message], live: LiveTurn) -> StatusState:
         restored = live.restored
-        used = _last_usage(messages).cells if restored is None else restored.reused + restored.computed
-        phase: Phase = "reading"
-        progress = speed = None
+        used = last_usage(messages).cells if restored is None else restored.reused + restored.computed
+        phase: Phase = "restoring" if live.phase == "prompt" else "reading"
+        progress = speed = remaining = None
         if live.phase == "decode":
             phase, speed = "generating", self._speed()
         elif self._ready is None:
             phase, progress = "waiting", self._loaded
         elif live.progress is not None and live.progress.total:
-            progress, speed = live.progress.done / live.progress.total, live.progress.tokens_per_second
+            done, total, speed = live.progress.done, live.progress.total, live.progress.tokens_per_second
+            progress = done / total
+            remaining = (total - done) / speed if speed > 0 else None
         return self._with_engine(
             chat,
             phase,
@@ -99,7 +114,15 @@ class Progress:
             ttft=None,
             speed=speed,
             progress=progress,
+            remaining=remaining,
         )
+
+    def _without_engine(self) -> Phase:
+        if self._undecided:
+            return "choosing"
+        if self._loaded is not None:
+            return "loading"
+        return "rebuilding" if self._rebuilding else "starting"
 
     def _with_engine(
         self,
@@ -113,6 +136,8 @@ class Progress:
         ttft: float | None,
         speed: float | None,
         progress: float | None,
+        remaining: float | None = None,
+        told: str = "",
     ) -> StatusState:
         ready = self._ready
         return StatusState(
@@ -128,6 +153,8 @@ class Progress:
             ttft=ttft,
             speed=speed,
             progress=progress,
+            remaining=remaining,
+            told=told,
         )
 
     def _speed(self) -> float | None:
@@ -135,7 +162,7 @@ class Progress:
         return (self._tokens - 1) / seconds if seconds > 0.2 else None
 
 
-def _last_usage(messages: Sequence[Message]) -> Usage:
+def last_usage(messages: Sequence[Message]) -> Usage:
     """The usage of the last answer that has one."""
     for message in reversed(messages):
         if usage := read_usage(message.usage):

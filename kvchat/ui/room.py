@@ -7,6 +7,7 @@ the conversation, the widgets and a way to say something. Must not decide anythi
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from time import monotonic
@@ -41,6 +42,7 @@ class Room:
         self.conversation: Conversation = desk.new_conversation()
         self.progress = Progress()
         self.undo = Undo(monotonic)
+        self.told = ""  # what the status line says in place of the last answer's numbers, until the next one
 
     def furnish(self) -> None:
         """The widgets are there now."""
@@ -61,7 +63,7 @@ class Room:
         """Show what there is."""
         conversation = self.conversation
         live = conversation.live
-        state = self.progress.state(conversation.chat, conversation.messages, live)
+        state = self.progress.state(conversation.chat, conversation.messages, live, self.told)
         self.view.sync(conversation.messages, live.message if live else None, state.model, conversation.siblings)
         self.status.say(state)
 
@@ -84,6 +86,21 @@ class Room:
                     done(result)
 
         _: Worker[None] = screen.run_worker(settle)  # a callable, so that nothing is left unawaited at the end
+
+    def aside(self, job: Callable[[], T], done: Callable[[T], object], failed: Callable[[KvchatError], object]) -> None:
+        """Run something that reads or writes files, on a thread of its own; it must not touch widgets."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(job())
+            except KvchatError as error:
+                future.set_exception(error)
+            except OSError as error:
+                future.set_exception(KvchatError(str(error), "look at the file and the disk"))
+
+        threading.Thread(target=run, name="aside", daemon=True).start()
+        self.wait(future, done, failed)
 
     def say(self, error: KvchatError, what: str) -> None:
         """A failure, at the end of the transcript; `what` was not done."""

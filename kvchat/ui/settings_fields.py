@@ -112,22 +112,21 @@ def repaired(config: EngineConfig, limits: Limits) -> EngineConfig:
 
 def value_text(field: FieldName, config: EngineConfig) -> str:
     """What stands in the field."""
-    match field:
-        case "model":
-            return config.model_path
-        case "type_k":
-            return config.type_k
-        case "type_v":
-            return config.type_v
-        case "context":
-            return f"{config.context:,}" if config.context else "auto"
-        case "flash_attention":
-            return config.flash_attention
-        case "threads":
-            return str(config.threads or "auto")
-        case "gpu_layers":
-            words = {AUTOMATIC_GPU_LAYERS: "auto", 0: "none", ALL_GPU_LAYERS: "all"}
-            return words.get(config.gpu_layers, str(config.gpu_layers))
+    gpu_words = {AUTOMATIC_GPU_LAYERS: "auto", 0: "none", ALL_GPU_LAYERS: "all"}
+    return {
+        "model": config.model_path,
+        "type_k": config.type_k,
+        "type_v": config.type_v,
+        "context": f"{config.context:,}" if config.context else "auto",
+        "flash_attention": config.flash_attention,
+        "threads": str(config.threads or "auto"),
+        "gpu_layers": gpu_words.get(config.gpu_layers, str(config.gpu_layers)),
+    }[field]
+
+
+def differing(before: EngineConfig, after: EngineConfig) -> tuple[FieldName, ...]:
+    """Fields in which two configurations are not the same."""
+    return tuple(field for field in FIELDS if value_text(field, before) != value_text(field, after))
 
 
 def linked(geometry: Geometry) -> bool:

@@ -6,10 +6,22 @@ import difflib
 from dataclasses import dataclass
 
 COMMANDS = {
-    "/new": "new chat",
-    "/continue": "go on with an answer that was stopped or interrupted",
-    "/help": "commands and keys",
-    "/quit": "leave kvchat",
+    "/model": ("[name]", "choose the model, and how its cache is built"),
+    "/cache": ("[K] [V]", "cache types: f16, bf16, q8_0, q4_0"),
+    "/context": ("[tokens]", "size of the context"),
+    "/threads": ("[n]", "threads that compute; 0 chooses"),
+    "/new": ("[system prompt]", "new chat"),
+    "/rename": ("[title]", "another title for this chat"),
+    "/delete": ("", "put this chat into the trash"),
+    "/undo": ("", "take back the last deletion"),
+    "/retry": ("", "another answer, as a branch"),
+    "/edit": ("", "edit your last message; what you send becomes a branch"),
+    "/continue": ("", "go on with an answer that was stopped or interrupted"),
+    "/system": ("[text]", "show or set the system prompt of this chat; - for none"),
+    "/temp": ("[0.7]", "show or set the temperature of this chat"),
+    "/seed": ("[n]", "show or set the seed of this chat; -1 draws one each time"),
+    "/help": ("", "commands and keys"),
+    "/quit": ("", "leave kvchat"),
 }
 
 
@@ -47,3 +59,21 @@ def read(text: str) -> Say | Command | Unknown:
         return Command(name, "".join(rest).strip())
     nearest = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
     return Unknown(name, nearest[0] if nearest else "")
+
+
+def explain(text: str) -> str:
+    """What a command that is being typed does, or which ones begin like it; "" for what is none."""
+    if text.startswith("//"):
+        return ""
+    word = text.split(maxsplit=1)[0]
+    if word in COMMANDS:
+        argument, meaning = COMMANDS[word]
+        return f"{word} {argument}: {meaning}".replace(" :", ":")
+    if " " in text or "\n" in text:
+        return ""
+    return "  ".join(name for name in COMMANDS if name.startswith(word))
+
+
+def lines() -> str:
+    """All commands, one a line."""
+    return "\n".join(" ".join((name, *filter(None, line))) for name, line in COMMANDS.items())

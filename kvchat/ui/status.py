@@ -15,12 +15,27 @@ from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import Static
 
-Phase = Literal["starting", "loading", "idle", "waiting", "reading", "generating", "stopped", "failed"]
+Phase = Literal[
+    "starting",
+    "loading",
+    "rebuilding",
+    "choosing",
+    "idle",
+    "waiting",
+    "restoring",
+    "reading",
+    "generating",
+    "stopped",
+    "failed",
+]
 GLYPHS: dict[Phase, str] = {
     "starting": "◌",
     "loading": "◌",
+    "rebuilding": "◌",
+    "choosing": "◌",
     "idle": "○",
     "waiting": "◔",
+    "restoring": "◔",
     "reading": "◔",
     "generating": "◐",
     "stopped": "⏸",
@@ -28,6 +43,7 @@ GLYPHS: dict[Phase, str] = {
 }
 GLYPH_STYLES: dict[Phase, str] = {
     "waiting": "$warning",
+    "restoring": "$warning",
     "reading": "$warning",
     "generating": "$success",
     "failed": "$error",
@@ -35,14 +51,17 @@ GLYPH_STYLES: dict[Phase, str] = {
 DOING: dict[Phase, str] = {
     "starting": "starting",
     "loading": "loading",
+    "rebuilding": "rebuilding the cache",
+    "choosing": "no model yet",
     "idle": "",
     "waiting": "waiting for the engine",
+    "restoring": "restoring",
     "reading": "reading",
     "generating": "generating",
     "stopped": "",
     "failed": "no engine",
 }
-HINTS = "⏎ send  ^J line  ^N new  ^S chats  ^Q quit"
+HINTS = "⏎ send  ^S chats  ^O browse  F2 model  F1 help"
 BUSY_HINTS = "esc stop  PgUp scroll"
 SHORTEST_PAUSE = 0.25  # seconds between two drawings
 BAR_CELLS = 8
@@ -56,7 +75,8 @@ class StatusState:
     """What the line says. Tokens, seconds, tokens per second; None and "" where there is nothing to say.
 
     `progress` is the part of the model that is loaded, or of the prompt that is read, 0 to 1. `source` names where the
-    reused tokens came from.
+    reused tokens came from. `remaining` are the seconds until the prompt is read, about. `told` is a sentence that takes
+    the place of what is said about the last answer.
     """
 
     phase: Phase = "starting"
@@ -71,6 +91,8 @@ class StatusState:
     ttft: float | None = None
     speed: float | None = None
     progress: float | None = None
+    remaining: float | None = None
+    told: str = ""
 
 
 class Part(NamedTuple):
@@ -92,17 +114,23 @@ def status_line(state: StatusState, width: int) -> Content:
 
 def _parts(state: StatusState, level: int) -> list[Part]:
     """All parts at a level of shortening, from 0 (everything) to LEVELS - 1 (the state, and what happens)."""
-    busy = state.phase in {"waiting", "reading", "generating"}
+    busy = state.phase in {"waiting", "restoring", "reading", "generating"}
     return [
         Part(GLYPHS[state.phase], GLYPH_STYLES.get(state.phase, "$meta")),
         Part(_shortened(state.model, LONGEST_MODEL if level < 7 else SHORT_MODEL), "$foreground", until=9),
         Part(_cache_types(state, long=level < 4), until=8),
         *_meter(state, level),
-        Part(_reuse(state, long=level < 5), until=6),
-        Part(f"first {state.ttft:.2f} s" if state.ttft is not None else "", until=2),
+        *_last_answer(state, level),
         Part(_activity(state, long=level < 8), "$foreground"),
         Part(BUSY_HINTS if busy else HINTS, until=1),
     ]
+
+
+def _last_answer(state: StatusState, level: int) -> list[Part]:
+    if state.told:
+        return [Part(state.told, "$success", until=10)]
+    first = f"first {state.ttft:.2f} s" if state.ttft is not None else ""
+    return [Part(_reuse(state, long=level < 5), until=6), Part(first, until=2)]
 
 
 def _meter(state: StatusState, level: int) -> list[Part]:
@@ -140,10 +168,11 @@ def _activity(state: StatusState, *, long: bool) -> str:
     """What is being done and how fast; in short, only the last word of it."""
     percent = f"{state.progress:.0%}" if state.progress is not None else ""
     digits = 0 if state.phase == "reading" else 1
-    speed = f"{state.speed:.{digits}f} t/s" if state.speed is not None else ""
+    speed = f"{state.speed:.{digits}f} t/s" if state.speed is not None and not state.told else ""
     if not long and (percent or speed):
         return percent or speed
-    return " ".join(filter(None, (DOING[state.phase], percent, speed)))
+    left = f"{state.remaining:.0f} s" if state.remaining is not None and state.remaining >= 1 else ""
+    return " ".join(filter(None, (DOING[state.phase], percent, speed, left)))
 
 
 def _thousands(count: int) -> str:

@@ -38,6 +38,7 @@ class Transcript(ScrollView, can_focus=False):
         & > .transcript--info { color: $meta; background: $background; }
         & > .transcript--warning { color: $warning; background: $background; }
         & > .transcript--error { color: $error; background: $background; }
+        & > .transcript--mark { color: $warning; background: $background; }
         & > .transcript--pill { color: $background; background: $primary; }
     }
     """
@@ -49,6 +50,7 @@ class Transcript(ScrollView, can_focus=False):
         "transcript--info",
         "transcript--warning",
         "transcript--error",
+        "transcript--mark",
         "transcript--pill",
     }
 
@@ -63,6 +65,7 @@ class Transcript(ScrollView, can_focus=False):
         self._height = 0
         self._unseen = False
         self._notes = 0
+        self._marked: str | None = None
 
     # ------------------------------------------------------------------ what is shown
 
@@ -110,6 +113,22 @@ class Transcript(ScrollView, can_focus=False):
         """Scroll to the end and follow what comes."""
         self.follow = True
         self._place_view()
+
+    def mark(self, entry_id: str | None) -> None:
+        """Mark one entry, and no other, and bring it into view: its end, or its beginning where it is too long."""
+        self._marked = entry_id
+        self.refresh()
+        index = self._by_id.get(entry_id or "")
+        if index is None or not self._painter.width:
+            return
+        self._measure(index)
+        self.virtual_size = Size(self._painter.width, self._positions.total)
+        top, bottom = self._positions.top(index), self._positions.top(index + 1)
+        line = self.scroll_offset.y
+        if bottom - top > self._height or top < line:
+            self.scroll_to(y=top, animate=False, immediate=True)
+        elif bottom > line + self._height:
+            self.scroll_to(y=bottom - self._height, animate=False, immediate=True)
 
     # ------------------------------------------------------------------ where it is
 
@@ -257,7 +276,8 @@ class Transcript(ScrollView, can_focus=False):
         index = self._positions.at(line)
         self._measure(index)
         item = self._items[index]
-        return self._painter.strip(item.kind, item.line(line - self._positions.top(index))).apply_offsets(0, line)
+        strip = self._painter.strip(item.kind, item.line(line - self._positions.top(index)), item.id == self._marked)
+        return strip.apply_offsets(0, line)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Strips for a part of the view, straight from the cache: no layout, no boxes."""

@@ -25,7 +25,7 @@ def mode(path: Path) -> int:
 
 
 def insert_chat(connection: sqlite3.Connection, name: str) -> None:
-    connection.execute("INSERT INTO chats VALUES (?, 'title', 1, 1, '', 1, '', NULL, NULL)", (name,))
+    connection.execute("INSERT INTO chats VALUES (?, 'title', 1, 1, '', 1, '', NULL, NULL, '{}')", (name,))
 
 
 def test_new_file_is_private_and_durable(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_failed_migration_changes_nothing(tmp_path: Path) -> None:
         connect(path, (*MIGRATIONS, broken))
     with closing(connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
-        assert [row[1] for row in connection.execute("PRAGMA table_info(chats)")][-1] == "deleted_at"
+        assert [row[1] for row in connection.execute("PRAGMA table_info(chats)")][-1] == "settings"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from kvchat.chats.resolve import TITLE_LENGTH, title_of
 from kvchat.chats.schema import NotSavedError
 from kvchat.chats.store import ChatStore
-from kvchat.chats.types import Chat, KnownIds, Message
+from kvchat.chats.types import Branch, Chat, KnownIds, Message
 from kvchat.errors import KvchatError
 
 
@@ -90,9 +90,9 @@ def test_branches(store: ChatStore) -> None:
     add(store, "c", "first")
     store.add_turn(chat("c"), [reply("other", "c", "c-u")])  # regenerate
     store.add_turn(chat("c"), [user("edited", "c", "first, edited")])  # edit of the first message
-    assert [m.id for m in store.children("c", "c-u")] == ["c-r", "other"]
-    assert [m.id for m in store.children("c", None)] == ["c-u", "edited"]
-    assert store.children("c", "other") == ()
+    assert store.branch("c", "other").siblings == {"c-u": ("c-u", "edited"), "other": ("c-r", "other")}
+    assert store.branch("c", "edited").siblings == {"edited": ("c-u", "edited")}
+    assert store.branch("c", None) == Branch()
     assert [m.id for m in store.path("other")] == ["c-u", "other"]
     assert store.get("c").head == "edited"
 

@@ -1,0 +1,62 @@
+"""The chat that is open and the branch of it that is shown. Owns these two values; whoever has a part in a conversation
+reads and replaces them here, all on its one thread.
+
+Must not reach the disk or the backend.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from kvchat.chats.ids import new_ulid
+from kvchat.chats.types import Branch, Chat, Message, Role
+from kvchat.errors import KvchatError
+
+
+class OpenChat:
+    """`chat` and `branch` go together: the chat's head is that of the branch."""
+
+    def __init__(self, chat: Chat, branch: Branch) -> None:
+        self.chat = chat
+        self.branch = branch
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The branch, root to head."""
+        return self.branch.messages
+
+    @property
+    def saved(self) -> bool:
+        """Whether the chat has a row: its title comes from its first message, which is written with it."""
+        return self.chat.title != ""
+
+    def show(self, branch: Branch) -> None:
+        """Another branch takes the place of this one."""
+        self.branch = branch
+        self.chat = replace(self.chat, head=branch.head)
+
+    def replace_last(self, message: Message) -> None:
+        """The last message in a newer form."""
+        self.branch = replace(self.branch, messages=(*self.messages[:-1], message))
+
+    def place(self, message_id: str) -> int:
+        """Where a message stands in the branch. KvchatError when it does not."""
+        for index, message in enumerate(self.messages):
+            if message.id == message_id:
+                return index
+        raise KvchatError("this message is not in the branch that is shown", "look at the chat again")
+
+    def grown(self, messages: tuple[Message, ...], new: int) -> Branch:
+        """The branch `messages`, of which the last `new` are not in the tree yet. The first of these becomes the
+        youngest sibling of the message whose place it takes."""
+        siblings = {message.id: self.branch.siblings[message.id] for message in messages[: len(messages) - new]}
+        for index in range(len(messages) - new, len(messages)):
+            replaced = self.messages[index] if index == len(messages) - new < len(self.messages) else None
+            older = self.branch.siblings[replaced.id] if replaced is not None else ()
+            siblings[messages[index].id] = (*older, messages[index].id)
+        return Branch(messages, siblings)
+
+    def new_message(self, role: Role, parent: str | None, text: str, finish: str | None) -> Message:
+        """A message of this chat that is in no tree yet."""
+        return Message(new_ulid(), self.chat.id, parent, role, text, time.time(), finish)

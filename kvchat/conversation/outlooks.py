@@ -1,0 +1,128 @@
+"""What the engine is asked ahead of a turn: warm, forecast, preview. Owns the questions that are open and the answers.
+
+Belongs to a Conversation, and to its thread; token ids are read and questions sent on the store thread. Of each kind
+only the newest question counts: an older one that still waits is not sent, and its answer is not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from kvchat.backend.protocol import (
+    EngineConfig,
+    Forecast,
+    Forecasted,
+    Outlook,
+    Preview,
+    Previewed,
+    Ready,
+    Warm,
+    Warmed,
+)
+from kvchat.chats.ids import new_ulid
+from kvchat.chats.store import ChatStore
+from kvchat.chats.thread import StoreThread
+from kvchat.chats.types import KnownIds, Message
+from kvchat.conversation.open_chat import OpenChat
+from kvchat.conversation.turns import Backend, Options, TurnPlan, ids_key, request
+
+Kind = Literal["warm", "forecast", "preview"]
+
+
+class Outlooks:
+    """The questions need a model that is ready: without one they are not asked."""
+
+    def __init__(self, store: StoreThread, backend: Backend, opened: OpenChat) -> None:
+        self._store = store
+        self._backend = backend
+        self._open = opened
+        self._newest: dict[Kind, str] = {}
+        self.warmed: Warmed | None = None
+        self.forecasted: Forecasted | None = None
+        self.previewed: Previewed | None = None
+
+    def forget(self) -> bool:
+        """The past has changed, or the engine: open questions and answers are void. True if there was an answer."""
+        known = (self.warmed, self.forecasted, self.previewed) != (None, None, None)
+        self._newest = {}
+        self.warmed = self.forecasted = self.previewed = None
+        return known
+
+    def take(self, event: Outlook) -> bool:
+        """Keeps an answer. False: it is for somebody else, or came too late."""
+        match event:
+            case Warmed():
+                if event.turn != self._newest.get("warm"):
+                    return False
+                self.warmed = event
+            case Forecasted():
+                if event.turn != self._newest.get("forecast"):
+                    return False
+                self.forecasted = event
+            case Previewed():
+                if event.turn != self._newest.get("preview"):
+                    return False
+                self.previewed = event
+        return True
+
+    def warm(self) -> None:
+        """Asks for the KV of the branch, if the ids of its beginning are known."""
+        self.warmed = None
+        messages = self._open.messages
+
+        def send(turn: str, _ready: Ready, known: Mapping[str, KnownIds]) -> None:
+            ids = _contiguous(known, messages)
+            if ids:
+                self._backend.warm(Warm(turn, ids))
+
+        self._ask("warm", send)
+
+    def preview(self, config: EngineConfig) -> None:
+        """Asks what the branch would find on disk in another configuration."""
+        self.previewed = None
+        messages = self._open.messages
+
+        def send(turn: str, _ready: Ready, known: Mapping[str, KnownIds]) -> None:
+            self._backend.preview(Preview(turn, _contiguous(known, messages), config))
+
+        self._ask("preview", send)
+
+    def forecast(self, draft: str, options: Options) -> None:
+        """Asks what it would take to answer `draft` at the end of the branch."""
+        self.forecasted = None
+        chat = self._open.chat
+        past = (*self._open.messages, self._open.new_message("user", chat.head, draft, ""))
+
+        def send(turn: str, ready: Ready, known: Mapping[str, KnownIds]) -> None:
+            sent = request(TurnPlan(turn, chat, past, options), ready.model.text_key, known)
+            self._backend.forecast(Forecast(turn, sent.messages, sent.history, sent.clock, sent.past_cut))
+
+        self._ask("forecast", send)
+
+    def _ask(self, kind: Kind, send: Callable[[str, Ready, Mapping[str, KnownIds]], None]) -> None:
+        """Calls `send(turn, ready, known ids of the branch)` on the store thread, unless something newer came."""
+        ready, chat = self._backend.ready, self._open.chat
+        self._newest.pop(kind, None)
+        if ready is None:
+            return
+        turn = self._newest[kind] = new_ulid()
+        key = ids_key(ready.model.text_key, chat.system)
+
+        def job(store: ChatStore) -> None:
+            known = {} if chat.head is None else store.known_ids(chat.head, key)
+            if self._newest.get(kind) == turn:
+                send(turn, ready, known)
+
+        self._store.debounce(f"{kind} {chat.id}", 0, job)
+
+
+def _contiguous(known: Mapping[str, KnownIds], messages: Sequence[Message]) -> tuple[int, ...]:
+    """The ids of the messages up to the first one whose are not known."""
+    ids: list[int] = []
+    for message in messages:
+        stored = known.get(message.id)
+        if stored is None or stored.ids is None:
+            break
+        ids += stored.ids
+    return tuple(ids)

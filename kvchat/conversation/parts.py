@@ -1,0 +1,172 @@
+"""An open chat put together from its parts. Owns which these are, when they are brought up to date, and what can be
+done with a chat at any time: look at it, change what is its own, ask the engine ahead of a turn.
+
+The base of `Conversation`, which adds turns and moves. What runs on the store thread is taken over by `_settle` at the
+beginning of every method and property.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from kvchat.backend.protocol import (
+    CacheType,
+    EngineConfig,
+    FlashAttention,
+    Forecasted,
+    History,
+    Previewed,
+    Sampling,
+    Warmed,
+)
+from kvchat.chats.thread import StoreThread
+from kvchat.chats.types import Branch, Chat, Message
+from kvchat.conversation.branches import Branches
+from kvchat.conversation.open_chat import OpenChat
+from kvchat.conversation.outlooks import Outlooks
+from kvchat.conversation.preferences import EngineChoice, Preferences
+from kvchat.conversation.turning import Turning
+from kvchat.conversation.turns import Backend, LiveTurn, Options
+
+
+class Parts:
+    """See `Conversation`."""
+
+    def __init__(
+        self,
+        store: StoreThread,
+        backend: Backend,
+        chat: Chat,
+        branch: Branch,
+        *,
+        sampling: Sampling,
+        history: History = "append",
+        keep_kv: bool = True,
+    ) -> None:
+        """`branch` is the one that ends with the chat's head. `sampling` holds where the chat has no values of its
+        own."""
+        self._store = store
+        self._backend = backend
+        self._history: History = history
+        self._keep_kv = keep_kv
+        self._open = OpenChat(chat, branch)
+        self._turning = Turning(store, backend, self._open)
+        self._branches = Branches(store, self._open)
+        self._preferences = Preferences(store, self._open, sampling)
+        self._outlooks = Outlooks(store, backend, self._open)
+
+    # ------------------------------------------------------------------ what is there
+
+    @property
+    def chat(self) -> Chat:
+        """The chat as of the last turn. It is on disk once it has a message."""
+        self._settle()
+        return self._open.chat
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The branch, root to head. While a turn is going on, the last one is the reply so far."""
+        self._settle()
+        return self._open.messages
+
+    @property
+    def live(self) -> LiveTurn | None:
+        """The turn that is going on."""
+        self._settle()
+        return self._turning.live
+
+    def siblings(self, message_id: str) -> tuple[str, ...]:
+        """The ids of all that stands in the place of this message of the branch, itself too, the oldest first."""
+        self._settle()
+        self._open.place(message_id)
+        return self._open.branch.siblings[message_id]
+
+    # ------------------------------------------------------------------ the chat's own; from the next turn on
+
+    @property
+    def sampling(self) -> Sampling:
+        """How replies are sampled: as told, where the chat has no values of its own."""
+        self._settle()
+        return self._preferences.sampling
+
+    @property
+    def engine_settings(self) -> EngineChoice | None:
+        """With which model and cache the chat was last run, if `set_engine` was told."""
+        self._settle()
+        return self._preferences.engine
+
+    def set_system(self, text: str) -> Future[None]:
+        """Another system prompt."""
+        self._settle()
+        self._outlooks.forget()
+        return self._preferences.set_system(text)
+
+    def set_sampling(self, sampling: Sampling) -> Future[None]:
+        """Other sampling. Values that are as told when the chat was opened do not become its own."""
+        self._settle()
+        return self._preferences.set_sampling(sampling)
+
+    def set_engine(
+        self, model_path: str, type_k: CacheType, type_v: CacheType, context: int, flash_attention: FlashAttention
+    ) -> Future[None]:
+        """Keeps with which model and cache the chat is run."""
+        self._settle()
+        return self._preferences.set_engine(EngineChoice(model_path, type_k, type_v, context, flash_attention))
+
+    # ------------------------------------------------------------------ ahead of a turn
+
+    @property
+    def warmed(self) -> Warmed | None:
+        """The answer to the last `warm`, while it holds."""
+        self._settle()
+        return self._outlooks.warmed
+
+    @property
+    def forecasted(self) -> Forecasted | None:
+        """The answer for the draft of the last `forecast`; None while it is not known or does not hold any more."""
+        self._settle()
+        return self._outlooks.forecasted
+
+    @property
+    def previewed(self) -> Previewed | None:
+        """The answer for the configuration of the last `preview`, while it holds."""
+        self._settle()
+        return self._outlooks.previewed
+
+    def warm(self) -> None:
+        """Brings the KV of the branch back. Nothing, during a turn, without a model, and where no KV is kept."""
+        self._settle()
+        if self._turning.live is None and self._keep_kv:
+            self._outlooks.warm()
+
+    def forecast(self, draft: str) -> None:
+        """Asks what a submit of `draft` would reuse and cost. Nothing, when it could not be submitted now, and where no
+        KV is kept; the last forecast is void in any case."""
+        self._settle()
+        self._outlooks.forecasted = None
+        waits = self._open.messages and self._open.messages[-1].role == "user"
+        if self._turning.live is None and self._keep_kv and not waits:
+            self._outlooks.forecast(draft, self._options())
+
+    def preview(self, config: EngineConfig) -> None:
+        """Asks what the branch would find on disk with another configuration of the same model."""
+        self._settle()
+        self._outlooks.preview(config)
+
+    def _settle(self) -> None:
+        """Takes over what became of a turn or a move on the store thread."""
+        self._turning.settle()
+        if self._branches.settle():
+            self._outlooks.forget()
+
+    def _check_idle(self) -> None:
+        self._settle()
+        self._turning.check_idle()
+        self._branches.check_idle()
+
+    def _check_ready(self) -> None:
+        self._check_idle()
+        self._turning.check_model()
+
+    def _options(self) -> Options:
+        return Options(self._preferences.sampling, self._history, self._keep_kv)

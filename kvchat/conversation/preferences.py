@@ -1,0 +1,124 @@
+"""What is a chat's own: system prompt, sampling, and the engine that it was last run with. Owns the meaning of
+`Chat.settings`.
+
+Belongs to a Conversation, and to its thread. A change is written at once, or with the first message of a new chat. What
+cannot be understood in the stored settings (a newer version may have written them) is passed over, and kept.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, get_args
+
+from kvchat.backend.protocol import CACHE_TYPES, CacheType, FlashAttention, Sampling
+from kvchat.chats.store import ChatStore
+from kvchat.chats.thread import StoreThread
+from kvchat.clean import encodable
+from kvchat.conversation.open_chat import OpenChat
+
+_FLOATS = frozenset({"temperature", "top_p", "min_p", "repeat_penalty"})
+_INTEGERS = frozenset({"top_k", "repeat_last_n"})
+_OPTIONAL = frozenset({"seed", "max_tokens"})  # integers or None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """The model and cache that a chat was last run with, as they were asked for. See `EngineConfig`."""
+
+    model_path: str
+    type_k: CacheType
+    type_v: CacheType
+    context: int
+    flash_attention: FlashAttention
+
+
+class Preferences:
+    """`defaults` are the values for all that the chat has none of its own for."""
+
+    def __init__(self, store: StoreThread, opened: OpenChat, defaults: Sampling) -> None:
+        self._store = store
+        self._open = opened
+        self._defaults = defaults
+
+    @property
+    def sampling(self) -> Sampling:
+        """The defaults, with the chat's own values in their place."""
+        return replace(self._defaults, **self._own_sampling())
+
+    @property
+    def engine(self) -> EngineChoice | None:
+        """What `set_engine` kept; None when the chat was never run."""
+        stored = self._stored()
+        model, k, v, context = (stored.get(name) for name in ("model", "type_k", "type_v", "context"))
+        flash: Any = stored.get("flash_attention")
+        if not isinstance(model, str) or not isinstance(context, int) or context < 0:
+            return None
+        if k not in CACHE_TYPES or v not in CACHE_TYPES or flash not in get_args(FlashAttention):
+            return None
+        return EngineChoice(model, k, v, context, flash)
+
+    def set_sampling(self, sampling: Sampling) -> Future[None]:
+        """Makes the values that are not the defaults the chat's own, and those that were its own before."""
+        own, wanted, defaults = self._own_sampling(), asdict(sampling), asdict(self._defaults)
+        changed = {name: value for name, value in wanted.items() if name in own or value != defaults[name]}
+        return self._keep({"sampling": changed})
+
+    def set_engine(self, choice: EngineChoice) -> Future[None]:
+        """Keeps what the chat was last run with."""
+        kept = asdict(choice)
+        return self._keep({"model": kept.pop("model_path"), **kept})
+
+    def set_system(self, text: str) -> Future[None]:
+        """Another system prompt, from the next turn on."""
+        self._open.chat = replace(self._open.chat, system=encodable(text))
+        return self._write(ChatStore.set_system, self._open.chat.system)
+
+    def _keep(self, values: dict[str, object]) -> Future[None]:
+        settings = json.dumps({**self._stored(), **values})
+        if settings == self._open.chat.settings:
+            return _done()
+        self._open.chat = replace(self._open.chat, settings=settings)
+        return self._write(ChatStore.set_settings, settings)
+
+    def _write(self, job: Callable[[ChatStore, str, str], None], value: str) -> Future[None]:
+        return self._store.run(job, self._open.chat.id, value) if self._open.saved else _done()
+
+    def _stored(self) -> dict[str, Any]:
+        try:
+            stored = json.loads(self._open.chat.settings)
+        except ValueError:
+            return {}
+        return stored if isinstance(stored, dict) else {}
+
+    def _own_sampling(self) -> dict[str, Any]:
+        stored = self._stored().get("sampling")
+        if not isinstance(stored, dict):
+            return {}
+        names = [
+            field.name for field in fields(Sampling) if field.name in stored and _fits(field.name, stored[field.name])
+        ]
+        return {name: tuple(stored[name]) if name == "stop" else stored[name] for name in names}
+
+
+def _done() -> Future[None]:
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done
+
+
+def _fits(name: str, value: object) -> bool:
+    if name in _FLOATS:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if name in _INTEGERS:
+        return _is_integer(value)
+    if name in _OPTIONAL:
+        return value is None or _is_integer(value)
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,206 @@
+"""The turn that is going on. Owns its way from the first commit to the last, and that there is one at a time.
+
+Belongs to a Conversation, and to its thread. What runs elsewhere, on the store thread, is in `HandOver`; its outcome is
+taken over by `settle`. Must not decide what a turn is about: it is given the messages.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import Future
+from dataclasses import asdict, replace
+
+from kvchat.backend.protocol import (
+    Failure,
+    FinishReason,
+    LoadFailed,
+    Loading,
+    PromptProgress,
+    PromptReady,
+    Ready,
+    Restored,
+    TextDelta,
+    TurnEvent,
+    TurnFinished,
+    Usage,
+)
+from kvchat.chats.ids import new_ulid
+from kvchat.chats.store import ChatStore
+from kvchat.chats.thread import StoreThread
+from kvchat.chats.types import Chat, Message
+from kvchat.conversation.handover import HandOver, Turn
+from kvchat.conversation.open_chat import OpenChat
+from kvchat.conversation.turns import Backend, LiveTurn, Options, TurnPlan
+from kvchat.errors import KvchatError
+
+PARTIAL_SECONDS = 0.5  # between two commits of a reply that is being written
+
+
+class Turning:
+    """Begins turns, follows them by their events, and ends them in one place."""
+
+    def __init__(self, store: StoreThread, backend: Backend, opened: OpenChat) -> None:
+        self._store = store
+        self._backend = backend
+        self._open = opened
+        self._turn: Turn | None = None
+        self._load_failure: Failure | None = None
+        self.live: LiveTurn | None = None
+
+    def check_idle(self) -> None:
+        """KvchatError while the last turn is not over."""
+        if self.live is not None:
+            raise KvchatError("an answer is being written", "wait for its end, or stop it first")
+        if self._turn is not None and self._turn.hand_over.stage == "saving":
+            raise KvchatError("the last message is still being saved", "try again in a moment")
+
+    def check_model(self) -> None:
+        """KvchatError when there is no model that would ever answer."""
+        if self._load_failure is not None and self._backend.ready is None:
+            raise KvchatError(self._load_failure.message, self._load_failure.hint)
+
+    def begin(
+        self,
+        chat: Chat,
+        messages: tuple[Message, ...],
+        new: tuple[Message, ...],
+        past: tuple[Message, ...],
+        options: Options,
+        *,
+        edited: bool = False,
+    ) -> Future[None]:
+        """Starts the turn whose branch is `messages`, of which `new` are not on disk and `past` are for the engine."""
+        reply = messages[-1]
+        turn_id, ready, before = new_ulid(), self._backend.ready, (self._open.chat, self._open.branch)
+        self._open.branch = self._open.grown(messages, len(new))
+        self._open.chat = chat = replace(chat, head=reply.id, updated=time.time(), deleted_at=None)
+        self.live = LiveTurn(turn_id, reply.id, time.monotonic(), reply.text)
+        plan = TurnPlan(turn_id, chat, past, options, continue_reply=past[-1].id == reply.id, edited=edited)
+        hand_over = HandOver(self._backend, plan)
+        self._turn = Turn(hand_over, *before, chat.system, ready)
+
+        def change(store: ChatStore) -> None:
+            if new:
+                store.add_turn(chat, new)
+            else:
+                store.reopen(chat, reply.id)
+
+        saved = self._store.run(lambda store: hand_over.commit(store, change, ready))
+        saved.add_done_callback(hand_over.give_up)
+        return saved
+
+    def stop(self) -> None:
+        """Stops the turn that is going on. One that the backend has ends with its TurnFinished, another one at once."""
+        if self.live is None or self._turn is None:
+            raise KvchatError("no answer is being written", "there is nothing to stop")
+        if self._turn.hand_over.withdraw():
+            self._end("cancelled", None)
+        else:
+            self._backend.cancel(self.live.turn)
+
+    def settle(self) -> None:
+        """Takes over what became of the turn on the store thread."""
+        if self._turn is None:
+            return
+        stage = self._turn.hand_over.stage
+        if stage == "unsaved":
+            self._take_back(self._turn)
+        elif stage == "refused" and self.live is not None:
+            self._end("error", None)
+
+    def apply(self, event: Loading | Ready | LoadFailed | TurnEvent) -> bool:
+        """Takes over what an event changes. False: nothing, it is about another turn or none."""
+        match event:
+            case Ready():
+                self._load_failure = None
+                return self._send_waiting(event)
+            case LoadFailed(failure=failure):
+                self._load_failure = failure
+                return self._give_up_waiting()
+            case Loading():  # another model, after one that could not be loaded
+                self._load_failure = None
+                return False
+        if self.live is None or self._turn is None or event.turn != self.live.turn:
+            return False
+        self._advance(event, self.live, self._turn)
+        return True
+
+    def _advance(self, event: TurnEvent, live: LiveTurn, turn: Turn) -> None:
+        match event:
+            case PromptReady():
+                self._keep_segments(event, turn)
+                self.live = replace(live, phase="prompt")
+            case Restored():
+                self.live = replace(live, phase="prefill", restored=event)
+            case PromptProgress():
+                self.live = replace(live, phase="prefill", progress=event)
+            case TextDelta():
+                self._extend(event, live, turn)
+            case TurnFinished():
+                self._end(event.reason, event.usage)
+
+    def _send_waiting(self, ready: Ready) -> bool:
+        if self.live is None or self._turn is None or self._turn.ready is not None:
+            return False
+        self._turn.ready = ready
+        self._store.debounce(f"send {self.live.turn}", 0, self._turn.hand_over.send, ready)
+        return True
+
+    def _give_up_waiting(self) -> bool:
+        if self.live is None or self._turn is None or not self._turn.hand_over.withdraw():
+            return False
+        self._end("error", None)
+        return True
+
+    def _keep_segments(self, event: PromptReady, turn: Turn) -> None:
+        turn.ids = turn.hand_over.first_ids(event.segments)
+        new = turn.hand_over.new_ids(event.segments)
+        if new:
+            self._store.debounce(f"ids {event.turn}", 0, ChatStore.set_ids, turn.key, new)
+
+    def _extend(self, event: TextDelta, live: LiveTurn, turn: Turn) -> None:
+        self.live = replace(live, phase="decode", text=live.text + event.text)
+        if turn.ids is not None:
+            turn.ids += event.ids
+        reply = replace(self._open.messages[-1], text=self.live.text, model=turn.model)
+        self._open.replace_last(reply)
+        self._store.debounce(
+            f"reply {reply.id}",
+            PARTIAL_SECONDS,
+            ChatStore.update_partial,
+            reply.id,
+            reply.text,
+            reply.model,
+            turn.reply_ids,
+        )
+
+    def _take_back(self, turn: Turn) -> None:
+        """Nothing was saved. What else was changed of the chat meanwhile, such as its settings, stays."""
+        before = turn.chat
+        self._open.branch = turn.branch
+        self._open.chat = replace(
+            self._open.chat,
+            title=self._open.chat.title if before.title else "",
+            head=before.head,
+            updated=before.updated,
+            model=before.model,
+            deleted_at=before.deleted_at,
+        )
+        self.live = self._turn = None
+
+    def _end(self, reason: FinishReason, usage: Usage | None) -> None:
+        """The one way out of a turn. Its last words take the place of a partial text that still waits to be written."""
+        turn, now = self._turn, time.time()
+        assert turn is not None
+        so_far = self._open.messages[-1]
+        reply = replace(
+            so_far,
+            finish=reason,
+            model=turn.model or so_far.model,
+            usage=so_far.usage if usage is None else json.dumps(asdict(usage)),
+        )
+        self._open.replace_last(reply)
+        self._open.chat = replace(self._open.chat, updated=now, model=reply.model or self._open.chat.model)
+        self.live = None
+        self._store.debounce(f"reply {reply.id}", 0, turn.hand_over.finish, reply, now, turn.reply_ids)

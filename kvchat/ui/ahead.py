@@ -1,0 +1,96 @@
+"""What is done ahead of a turn: bringing the chat's KV back, telling what a send would cost. Owns when, and the line
+below the prompt. Must not begin a turn or load another model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textual.timer import Timer
+
+from kvchat.backend.protocol import Forecasted, Warmed
+from kvchat.ui import slash
+from kvchat.ui.inbox import News
+from kvchat.ui.room import Room
+from kvchat.ui.wording import forecast, warmed
+
+REST = 0.3  # seconds without a key, or in a chat, before the engine is asked
+
+
+class Ahead:
+    """Asks the engine while the person reads or types."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._typing: Timer | None = None
+        self._opening: Timer | None = None
+
+    def typed(self) -> None:
+        """The draft changed: ask what it would cost when it has rested."""
+        if self._typing is not None:
+            self._typing.stop()
+        self._typing = None
+        if self._wants_forecast():
+            self._typing = self._room.screen.set_timer(REST, self._forecast)
+        else:
+            self._show()
+
+    def opened(self) -> None:
+        """A chat was opened, or the engine is ready: bring the chat's KV back when the person has stayed."""
+        if self._opening is not None:
+            self._opening.stop()
+        self._opening = self._room.screen.set_timer(REST, self._warm)
+        self._show()
+
+    def apply(self, news: News) -> None:
+        """Take over what the engine answers; the conversation knows it already."""
+        conversation = self._room.conversation
+        if isinstance(news, Warmed) and conversation.warmed is news:
+            self._room.told = warmed(news)
+            self.typed()
+        elif isinstance(news, Forecasted) and conversation.forecasted is news:
+            self._show()
+
+    def turned(self) -> None:
+        """A turn began or ended."""
+        self.typed()
+        if self._room.is_busy:
+            self._show()
+
+    def _wants_forecast(self) -> bool:
+        draft = self._room.prompt.text
+        return bool(draft.strip()) and not draft.startswith("/") and not self._room.is_busy
+
+    def _forecast(self) -> None:
+        self._typing = None
+        if self._wants_forecast() and self._room.desk.engine.ready is not None:
+            self._room.conversation.forecast(self._room.prompt.draft)
+
+    def _warm(self) -> None:
+        self._opening = None
+        if not self._room.is_busy:
+            self._room.conversation.warm()
+
+    def _show(self) -> None:
+        outlook = self._room.conversation.forecasted
+        text = ""
+        if self._room.prompt.text.startswith("/"):
+            text = slash.explain(self._room.prompt.text)
+        elif self._wants_forecast():
+            text = forecast(outlook) if outlook is not None else ""
+        elif not self._room.is_busy and not self._room.prompt.text:
+            text = self._kept_elsewhere()
+        self._room.hint.say(text)
+
+    def _kept_elsewhere(self) -> str:
+        """A chat that was last run otherwise has its KV there; going back is the person's choice."""
+        choice, engine = self._room.conversation.engine_settings, self._room.desk.engine
+        if choice is None or engine.ready is None:
+            return ""
+        if choice.model_path != engine.config.model_path:
+            name = Path(choice.model_path).stem
+            return f"last run with {name}: /model {name} goes back to what is kept of it"
+        if (choice.type_k, choice.type_v) != (engine.config.type_k, engine.config.type_v):
+            types = f"{choice.type_k} {choice.type_v}"
+            return f"last run with a cache of {types}: /cache {types} goes back to what is kept of it"
+        return ""

@@ -1,0 +1,208 @@
+"""Which model and which cache: the settings screen, the commands for it, the first run. Owns which models were found.
+
+The engine belongs to EngineLink. Must not wait for files or for the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from kvchat.backend.protocol import (
+    CACHE_TYPES,
+    CacheType,
+    EngineConfig,
+    Previewed,
+    Ready,
+)
+from kvchat.config_options import BY_KEY, BadValue
+from kvchat.conversation import EngineChoice
+from kvchat.ui.ahead import Ahead
+from kvchat.ui.dialogs import Confirm
+from kvchat.ui.inbox import News
+from kvchat.ui.launch import Survey
+from kvchat.ui.progress import last_usage
+from kvchat.ui.room import Room
+from kvchat.ui.sending import Sending
+
+if TYPE_CHECKING:
+    from kvchat.library.find import ModelFile
+    from kvchat.ui.first_run import FirstChoice
+    from kvchat.ui.settings_screen import EngineWish
+
+UNQUANTIZED = ("f16", "bf16")
+NO_MODEL = "There is no model yet. F2 or /model chooses one."
+
+
+class Engines:
+    """Takes wishes to the engine, and what became of them to the person."""
+
+    def __init__(self, room: Room, sending: Sending, ahead: Ahead) -> None:
+        self._room = room
+        self._sending = sending
+        self._ahead = ahead
+        self._survey = Survey()
+
+    def apply(self, news: News) -> None:
+        """Take over what the engine says."""
+        match news:
+            case Survey():
+                self._surveyed(news)
+            case Ready():
+                self._ahead.opened()
+            case Previewed() if self._room.conversation.previewed is news:
+                self._show_preview(news)
+
+    # ------------------------------------------------------------------ the first run
+
+    def _surveyed(self, found: Survey) -> None:
+        self._survey = found
+        if found.chosen is not None or found.failure is not None:
+            return
+        from kvchat.ui.first_run import FirstRun
+
+        self._room.progress.undecided()
+        self._room.sync()
+        self._room.screen.app.push_screen(FirstRun(found.models, found.searched), self._begin)
+
+    def _begin(self, choice: FirstChoice | None) -> None:
+        """Start with what was chosen, now and from now on."""
+        if choice is None:
+            self._room.transcript.note(NO_MODEL)
+            return
+        config = self._room.desk.engine.config_for(choice.path)
+        config = replace(config, type_k=choice.type_k, type_v=choice.type_v)
+        self.configure(config)
+        self._save(config)
+
+    # ------------------------------------------------------------------ wishes
+
+    def open_settings(self) -> None:
+        """Choose model, cache types and the rest in a screen of its own."""
+        from kvchat.ui.settings_screen import SettingsScreen
+
+        room, engine = self._room, self._room.desk.engine
+        past = last_usage(room.conversation.messages).cells
+        screen = SettingsScreen(engine.ready, engine.config, self._survey.models, past, self._preview)
+        room.screen.app.push_screen(screen, self._take_wish)
+
+    def _preview(self, config: EngineConfig) -> None:
+        self._room.conversation.preview(config)
+
+    def _show_preview(self, previewed: Previewed) -> None:
+        from kvchat.ui.settings_screen import SettingsScreen
+
+        for screen in self._room.screen.app.screen_stack:
+            if isinstance(screen, SettingsScreen):
+                screen.show_preview(previewed)
+
+    def _take_wish(self, wish: EngineWish | None) -> None:
+        if wish is None:
+            return
+        config = wish.config
+        if wish.save_as_default:
+            self._save(config)
+        if config != self._room.desk.engine.config or self._room.desk.engine.ready is None:
+            self.configure(config)
+
+    def model(self, name: str) -> None:
+        """`/model [name]`."""
+        if not name:
+            self.open_settings()
+            return
+
+        def find() -> ModelFile:
+            from kvchat.library.find import resolve
+
+            return resolve(name, self._survey.models)
+
+        self._room.aside(
+            find, lambda model: self._change(model_path=str(model.path), extra_buffers=True), self._room.refuse
+        )
+
+    def cache(self, words: Sequence[str]) -> None:
+        """`/cache [K] [V]`; one type is meant for both."""
+        if not words:
+            self.open_settings()
+            return
+        wrong = [word for word in words if word not in CACHE_TYPES]
+        if wrong or len(words) > 2:
+            self._room.toast(f"/cache takes one or two of {', '.join(CACHE_TYPES)}: for K, and for V.")
+            return
+        type_k, type_v = cast(CacheType, words[0]), cast(CacheType, words[-1])
+        if type_v not in UNQUANTIZED and self._room.desk.engine.config.flash_attention == "off":
+            self._room.toast(f"A V cache of type {type_v} needs flash attention, which is turned off. F2 turns it on.")
+            return
+        self._change(type_k=type_k, type_v=type_v)
+
+    def number(self, key: str, field: str, text: str) -> None:
+        """`/context N` and `/threads N`: the option `key`, which is `field` of the configuration."""
+        if not text:
+            self.open_settings()
+            return
+        try:
+            value = BY_KEY[key].read(text)
+        except BadValue as bad:
+            self._room.toast(f"/{field}: {bad.problem}. {bad.hint}")
+            return
+        self._change(**{field: value})
+
+    def _change(self, **fields: object) -> None:
+        config = replace(self._room.desk.engine.config, **fields)  # type: ignore[arg-type]
+        if not config.model_path:
+            self._room.toast(NO_MODEL)
+        elif config == self._room.desk.engine.config and self._room.desk.engine.ready is not None:
+            self._room.toast("It runs so already.")
+        else:
+            self.configure(config)
+
+    # ------------------------------------------------------------------ going over
+
+    def configure(self, config: EngineConfig) -> None:
+        """Go over to a configuration; asks first when an answer is being written."""
+        if not self._room.is_busy:
+            self._go_over(config)
+            return
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._sending.after_turn(lambda: self._go_over(config))
+
+        question = "An answer is being written. It has to stop for this;\nwhat there is of it stays, and can go on."
+        self._room.screen.app.push_screen(Confirm(question, "stop it and apply"), answered)
+
+    def _go_over(self, config: EngineConfig) -> None:
+        self._room.told = ""
+        self._room.progress.rebuild()
+        self._room.desk.engine.configure(config)
+        self._room.sync()
+
+    def keep_choice(self) -> None:
+        """The chat remembers with what it is run, so that it can be told, and gone back to."""
+        room, now = self._room, self._room.desk.engine.config
+        kept = room.conversation.engine_settings
+        if kept is not None and kept == choice_of(now):
+            return
+        room.try_to(
+            lambda: room.conversation.set_engine(
+                now.model_path, now.type_k, now.type_v, now.context, now.flash_attention
+            ),
+            lambda _: None,
+            "not kept for this chat",
+        )
+
+    def _save(self, config: EngineConfig) -> None:
+        room = self._room
+
+        def write() -> None:
+            from kvchat.config_write import save_engine_defaults
+
+            save_engine_defaults(room.desk.paths.config_file, config)
+
+        room.aside(write, lambda _: room.toast("Saved as default."), lambda error: room.say(error, "not saved"))
+
+
+def choice_of(config: EngineConfig) -> EngineChoice:
+    """What a chat keeps of a configuration."""
+    return EngineChoice(config.model_path, config.type_k, config.type_v, config.context, config.flash_attention)

@@ -1,0 +1,197 @@
+"""What the settings screen says beside, below and about a configuration. Pure functions from values to text.
+
+Owns the wording and the memory arithmetic behind the meters; must not know widgets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kvchat.backend.protocol import CacheType, EngineConfig, Previewed, Ready
+from kvchat.kv.fit import automatic_context, cache_bytes
+from kvchat.kv.geometry import Geometry
+from kvchat.ui.meters import MemoryNeed, size_text
+from kvchat.ui.model_facts import ModelFacts
+from kvchat.ui.settings_fields import FieldName, Limits, left_out, linked
+
+BITS: dict[CacheType, str] = {"f16": "16", "bf16": "16", "q8_0": "8.5", "q4_0": "4.5"}
+MIXED = "mixed types: measured speed matters, slow on stock CUDA builds"
+EffectKind = Literal["none", "change", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that the words depend on. `ready` tells of the engine that runs with `started`, None when none does; `config`
+    is what is being chosen, for the model of `facts`. `free`: bytes that can be had now, without the running cache."""
+
+    ready: Ready | None
+    started: EngineConfig
+    config: EngineConfig
+    facts: ModelFacts
+    cores: int
+    memory: int | None
+    free: int | None
+    past_tokens: int
+
+    @property
+    def same_model(self) -> bool:
+        return self.config.model_path == self.started.model_path
+
+    @property
+    def running(self) -> Ready | None:
+        """The running engine, if it has the model that is chosen."""
+        return self.ready if self.same_model else None
+
+
+def limits(situation: Situation) -> Limits | None:
+    """What the chosen configuration must fit; None for a model that cannot be run."""
+    shape = situation.facts.geometry
+    return Limits(shape, situation.cores, situation.memory) if shape is not None else None
+
+
+def available(situation: Situation) -> int | None:
+    """Bytes that can be had when the running cache is given back; None where the machine does not tell."""
+    if situation.free is None or situation.ready is None:
+        return situation.free
+    return situation.free + situation.ready.model.kv_bytes_per_token * situation.ready.cache.context
+
+
+def context_tokens(situation: Situation, shape: Geometry) -> int:
+    """The size of the context that is chosen, or that the engine will choose."""
+    config, ready = situation.config, situation.running
+    if config.context:
+        return config.context
+    same = replace(config, threads=0, gpu_layers=0) == replace(situation.started, threads=0, gpu_layers=0)
+    if ready is not None and same:
+        return ready.cache.context
+    return automatic_context(shape, config.type_k, config.type_v, available(situation))
+
+
+def memory_need(situation: Situation) -> MemoryNeed | None:
+    """For the meters; None for a model that cannot be run."""
+    shape, config = situation.facts.geometry, situation.config
+    if shape is None:
+        return None
+    tokens = context_tokens(situation, shape)
+    return MemoryNeed(
+        cache=cache_bytes(shape, config.type_k, config.type_v, tokens),
+        f16=cache_bytes(shape, "f16", "f16", tokens),
+        weights=situation.facts.model.size,
+        memory=situation.memory,
+        free=available(situation),
+        most=any(layer.window for layer in shape.cache),
+    )
+
+
+# ------------------------------------------------------------------ beside and below the fields
+
+
+def brief(field: FieldName, situation: Situation) -> str:
+    """A few words beside the field."""
+    shape = situation.facts.geometry
+    if shape is None:
+        return size_text(situation.facts.model.size) if field == "model" else ""
+    match field:
+        case "model":
+            return f"{size_text(situation.facts.model.size)} · {shape.attention} · {shape.layers} layers"
+        case "type_k":
+            return _bits(situation.config.type_k, shape)
+        case "type_v":
+            return "kept together with K" if linked(shape) else _bits(situation.config.type_v, shape)
+        case "context":
+            return _context(situation, shape)
+        case _:
+            return _machine(field, situation)
+
+
+def detail(field: FieldName, situation: Situation) -> str:
+    """Sentences about the field that is being changed: what its values mean here, which are left out and why."""
+    known = limits(situation)
+    if known is None:
+        return situation.facts.problem
+    config = situation.config
+    parts = list(left_out(field, config, known))
+    if field in ("type_k", "type_v") and config.type_k != config.type_v:
+        parts.insert(0, MIXED)
+    if field == "type_v" and config.type_v in ("q8_0", "q4_0") and known.geometry.cache:
+        parts.insert(0, "needs flash attention" + (": on" if config.flash_attention == "on" else ", so auto is on"))
+    if field == "threads" and not config.threads:
+        parts.insert(0, "auto: chosen by rule at first, then measured on this machine while idle")
+    if field == "flash_attention" and config.flash_attention == "auto":
+        parts.insert(0, "auto: the faster one as measured on this machine")
+    return "\n".join(parts)
+
+
+def _bits(kind: CacheType, shape: Geometry) -> str:
+    if not shape.cache:
+        return "this model keeps no K and V"
+    return f"{BITS[kind]} bits a value" + ("" if BITS[kind] == "16" else ", f16 has 16")
+
+
+def _context(situation: Situation, shape: Geometry) -> str:
+    trained = f"model trained for {shape.context_trained:,}" if shape.context_trained else ""
+    now = "" if situation.config.context else f"{context_tokens(situation, shape):,} tokens"
+    return " · ".join(filter(None, (now, trained)))
+
+
+def _machine(field: FieldName, situation: Situation) -> str:
+    """Fields that a running engine has an answer for when they are automatic."""
+    config, ready = situation.config, situation.running
+    if field == "threads":
+        now = f"now {ready.cache.threads} " if ready is not None and not config.threads else ""
+        return f"{now}of {situation.cores}"
+    if field == "flash_attention":
+        if config.flash_attention != "auto":
+            return ""
+        if config.type_v in ("q8_0", "q4_0"):
+            return f"on, for the {config.type_v} V cache"
+        return "" if ready is None else f"now {'on' if ready.cache.flash_attention else 'off'}"
+    if ready is None:
+        return ""
+    return "no layer is on a GPU now" if not ready.cache.gpu_layers else f"now {ready.cache.gpu_layers}"
+
+
+# ------------------------------------------------------------------ what applying does
+
+
+def effect(situation: Situation, previewed: Previewed | None) -> tuple[str, EffectKind]:
+    """What applying will do to the engine and to the open chat, in time."""
+    config, started = situation.config, situation.started
+    need, shape = memory_need(situation), situation.facts.geometry
+    if need is None or shape is None:
+        return "This model cannot be run.", "warning"
+    if situation.ready is None:
+        return "No engine is running: it starts with these settings.", "change"
+    if config == started:
+        return "Applying changes nothing.", "none"
+    short = "" if need.fits else " It does not fit in the memory that is free."
+    tokens = context_tokens(situation, shape)
+    if situation.past_tokens > tokens:
+        short += f" This chat has {situation.past_tokens:,} tokens, more than the {tokens:,} of the context."
+    kind: EffectKind = "warning" if short else "change"
+    if not situation.same_model:
+        found = " What this chat computed with it before is found again." if situation.past_tokens else ""
+        return f"Another model: a new engine process.{found}{short}", kind
+    first = "Starts the engine again" if config.gpu_layers != started.gpu_layers else "Builds the context again"
+    return f"{first}: {_returning(situation, previewed)}.{short}", kind
+
+
+def _returning(situation: Situation, previewed: Previewed | None) -> str:
+    if not situation.past_tokens:
+        return "this chat has computed nothing yet"
+    if previewed is None:
+        return f"what of this chat's {situation.past_tokens:,} tokens comes back is being looked up"
+    computed = previewed.tokens - previewed.restored
+    text = f"{previewed.restored:,} of {previewed.tokens:,} tokens come back from pages"
+    if computed <= 0:
+        return text
+    return f"{text}, {computed:,} are computed" + (
+        "" if previewed.seconds is None else f", {_about(previewed.seconds)}"
+    )
+
+
+def _about(seconds: float) -> str:
+    if seconds < 0.1:
+        return "in no time"
+    return f"about {seconds:.1f} s" if seconds < 3 else f"about {seconds:.0f} s"
