@@ -75,7 +75,8 @@ def _unknown_words(words: Sequence[str], command: str) -> UsageError:
     if flag is None:
         return UsageError(f"{name} has no use for {' '.join(words)!r}", f"{name} --help")
     known = [part for option in OPTIONS for part in option.flag.split("/")]
-    guess = nearest(flag.split("=")[0], [*known, "--continue", "--chat", "--json", "--resume", "--version", "--help"])
+    others = ("--continue", "--chat", "--json", "--resume", "--trash", "--version", "--help")
+    guess = nearest(flag.split("=")[0], [*known, *others])
     if guess == flag.split("=")[0]:
         return UsageError(f"{guess} means nothing to {name}", f"{name} --help")
     return UsageError(f"{name} has no flag {flag!r}", f"did you mean {guess}?" if guess else f"{name} --help")

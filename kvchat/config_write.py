@@ -23,6 +23,7 @@ Scalar = str | int | bool
 
 _LARGEST = 1 << 20  # bytes, as the reader of the file has it
 _BY_HAND = "edit the file by hand, or move it away"
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")  # TOML's lines; str.splitlines knows more ends than that
 _KEY = re.compile(r"""\s*(?:"(?P<quoted>[\w-]+)"|'(?P<literal>[\w-]+)'|(?P<bare>[\w-]+))\s*=\s*""", re.ASCII)
 # A value on one line: a string without line breaks, or anything up to white space or a comment.
 _VALUE = re.compile(r"""(?:"(?!"")(?:[^"\\\n]|\\.)*"|'(?!'')[^'\n]*'|[^\s"'#\[{]+)(?=\s*(?:#.*)?$)""")
@@ -74,7 +75,7 @@ def _attempts(text: str, key: str, value: Scalar) -> Iterator[str]:
     """`text` with the value in a line that seems to be the key's, or in a new line: at the end, else before what may be
     the first table, else at the top. Which of them is right, the parser says: a line can be part of a longer string."""
     if not isinstance(value, str) or not _SURROGATE.search(value):
-        lines, written = text.splitlines(keepends=True), _toml(value)
+        lines, written = _LINE.findall(text), _toml(value)
         for index, line in enumerate(lines):
             match = _KEY.match(line)
             old = _VALUE.match(line, match.end()) if match else None

@@ -9,12 +9,15 @@ import pty
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import kvchat
 from kvchat.arguments import parse
+from kvchat.chats.store import ChatStore
+from kvchat.chats.types import Chat, Message
 from kvchat.cli import main
 from kvchat.config_options import BY_KEY, OPTIONS
 from kvchat.errors import UsageError
@@ -86,6 +89,13 @@ def test_a_question_may_begin_with_a_dash_after_two() -> None:
         (["kv", "verfy"], "'verfy'", "did you mean verify?"),
         (["kv"], "ACTION", "kvchat kv --help"),
         (["kv", "show"], "CHAIN", "kvchat kv show --help"),
+        (["chats", "serch", "x"], "'serch'", "did you mean search?"),
+        (["chats", "search"], "QUERY", "kvchat chats search --help"),
+        (["chats", "rename", "x"], "TITLE", "kvchat chats rename --help"),
+        (["chats", "rm"], "CHAT", "kvchat chats rm --help"),
+        (["chats", "rm", "x", "y"], "'y'", "kvchat chats --help"),
+        (["chats", "rm", "x", "--trash"], "--trash means nothing to kvchat chats", ""),
+        (["models", "ls", "--trash"], "--trash means nothing to kvchat models", ""),
         (["ask", "--tmp", "1", "x"], "'--tmp'", "did you mean --temp?"),
         (["ask", "--offline", "x"], "'--offline'", ""),  # promised by no one yet
         (["ask", "--model"], "--model", "--help"),
@@ -129,6 +139,12 @@ def test_what_only_looks_like_it(words: list[str]) -> None:
     assert parse(words).command == "ask"
 
 
+def test_words_of_a_query_and_a_title_need_no_quotes() -> None:
+    assert parse(["chats", "search", "two", "words"]).query == ["two", "words"]
+    given = parse(["chats", "rename", "01J", "A", "new", "title", "--json"])
+    assert (given.name, given.title, given.json) == ("01J", ["A", "new", "title"], True)
+
+
 def test_two_chats_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ask", "-c", "--chat", "01J", "x"]) == 2
     assert "two chats" in capsys.readouterr().err
@@ -145,6 +161,26 @@ def test_error_and_hint_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None
         "error: -ctk/--cache-type-k: 'q9_0' is not a cache type\n"
         "hint: did you mean q8_0? there are: f16, bf16, q8_0, q4_0\n"
     )
+
+
+def test_chats_from_the_command_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(ChatStore(home / "chats.db")) as store:
+        message = Message("m", "01J", None, "user", "日本語の説明", 1.0, "")
+        store.add_turn(Chat("01J", "First", 1.0, 2.0, "", 1.0, "", None), [message])
+
+    def output(line: str) -> str:
+        assert main(line.split()) == 0
+        return capsys.readouterr().out
+
+    assert json.loads(output("chats search 語の --json"))[0]["message"] == "m"
+    assert output("chats rename first Another name") == '"First" is now "Another name".\n'
+    assert "kvchat chats restore 01J" in output("chats rm Another")
+    assert json.loads(output("chats ls --json")) == []
+    assert [chat["id"] for chat in json.loads(output("chats ls --trash --json"))] == ["01J"]
+    assert output("chats restore another") == '"Another name" is back.\n'
+    assert "日本語" in output("chats show 01J")
+    assert main(["chats", "rm", "nothing"]) == 1
+    assert "no chat" in capsys.readouterr().err
 
 
 def test_no_control_characters_in_errors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,9 @@ import kvchat
 ROOT = Path(kvchat.__file__).parent
 
 # Everybody may import these.
-OPEN = {"kvchat"} | {f"kvchat.{name}" for name in ("errors", "clean", "paths", "machine", "config", "config_options")}
+OPEN = {"kvchat"} | {
+    f"kvchat.{name}" for name in ("errors", "clean", "paths", "machine", "config", "config_options", "config_write")
+}
 PROTOCOL = "kvchat.backend.protocol"
 
 # Room -> what it may import besides itself and what is open to all. A name covers all below it.
@@ -28,6 +30,7 @@ ROOMS: dict[str, set[str]] = {
     "kvchat.machine": set(),
     "kvchat.config_options": {PROTOCOL},
     "kvchat.config": {PROTOCOL},
+    "kvchat.config_write": {PROTOCOL},
     "kvchat.formats": set(),
     "kvchat.kv": {"kvchat.formats"},
     "kvchat.library": {"kvchat.formats"},

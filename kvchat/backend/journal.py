@@ -1,8 +1,8 @@
 """Which engine configurations died on this machine. Owns `state/journal.json`; must not start processes.
 
 The first start is the probe: an engine that dies before its first decode is done condemns its configuration, and the
-next safer one is tried. A death by extra buffers is the machine's fault, not the model's, and holds for every model
-once the same model has run without them. Losing the file costs one more probe.
+next safer one is tried. An illegal instruction in extra buffers is the machine's fault, not the model's, and holds for
+every model once the same model has run without them. Losing the file costs one more probe.
 """
 
 from __future__ import annotations
@@ -84,11 +84,12 @@ class Journal:
         """The engine has decoded its first token. If only extra buffers stood between death and life, they are to
         blame, for every model."""
         cause = self._deaths.get(configuration_key(replace(config, extra_buffers=True)))
-        if not config.extra_buffers and cause and _machine_key() not in self._deaths:
+        if not config.extra_buffers and cause and "SIGILL" in cause and _machine_key() not in self._deaths:
             self._deaths[_machine_key()] = cause
             self._write()
 
     def _write(self) -> None:
+        self._deaths = _read(self._folder / FILE) | self._deaths  # another process may have learned something, too
         write_json(self._folder, FILE, self._deaths)
 
 
@@ -97,7 +98,8 @@ def read_report(state_folder: Path) -> list[str]:
     cause = _read(state_folder / FILE).get(_machine_key())
     if cause is None:
         return []
-    return [f"{EXTRA_BUFFERS}: off for every model, because the engine {cause} with it on this machine"]
+    why = f"off for every model, because the engine {cause} with it on this machine"
+    return [f"{EXTRA_BUFFERS}: {why}; to try again, remove {state_folder / FILE}"]
 
 
 def _read(file: Path) -> dict[str, str]:

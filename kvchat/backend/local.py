@@ -7,17 +7,20 @@ from `submit` when there is no engine to take a turn. All methods may be called 
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
+from kvchat.backend.endings import CRASHES, HOPELESS, cause_of, given_up, not_started, unfinished
 from kvchat.backend.journal import Choice, Journal
 from kvchat.backend.log import open_log, size, tail
 from kvchat.backend.protocol import (
@@ -38,17 +41,23 @@ from kvchat.backend.protocol import (
     Restored,
     Tuned,
     TurnFinished,
-    Usage,
     Warm,
 )
 from kvchat.backend.tuning import TuningBook
 from kvchat.errors import KvchatError
 
 MODULE = "kvchat.engine.process"
-CRASHES = {signal.SIGILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE}
 MOST_DEATHS = 3  # engines in a row that die without finishing a turn before we stop starting new ones
-HOPELESS = "another llama-cpp-python may run it; to try again, remove state/journal.json (see kvchat paths)"
 GOODBYE = 6.0  # seconds that an engine may take to write its last pages after the pipe is closed
+
+
+@dataclass(slots=True)
+class _Change:
+    """A change of configuration under way, and what stood before it."""
+
+    choice: Choice
+    config: EngineConfig
+    failed: bool = False
 
 
 @dataclass(slots=True)
@@ -62,7 +71,8 @@ class _Child:
     ready: bool = False
     refused: bool = False
     replaced: bool = False
-    before: tuple[Choice, EngineConfig] | None = None  # what to go back to when a new configuration is refused
+    measuring: bool = False  # it was asked to measure itself and has not told the result
+    asked: deque[_Change] = field(default_factory=deque)  # configurations that it has not answered yet
     turns: dict[str, bool] = field(default_factory=dict)  # turn -> whether its restore is over
 
 
@@ -131,9 +141,9 @@ class Engine:
             before, self._config, self._ready = self._config, config, None
             child = self._child
             if child is not None and not child.refused and _same_process(child.choice.config, choice.config):
-                child.before = child.choice, before
+                child.asked.append(_Change(child.choice, before))
                 child.choice, child.ready = choice, False
-                _send(child, Configure(self._tuning.apply(choice.config)))
+                self._command(child, Configure(self._tuning.apply(choice.config)))
             elif child is not None:
                 child.replaced = True
                 _hang_up(child.connection)
@@ -168,7 +178,7 @@ class Engine:
                 child.turns[request.turn] = False
                 _send(child, request)  # if the child is gone, the reader thread finds the turn among those it owes
                 return
-        self._post(_unfinished(request.turn, "is not running"))
+        self._post(unfinished(request.turn, "is not running"))
 
     def cancel(self, turn: str) -> None:
         """Stop a turn; its TurnFinished comes with what there is."""
@@ -202,12 +212,12 @@ class Engine:
             except (OSError, KvchatError) as error:
                 again = False
                 self._retire()
-                self._post(LoadFailed(_failure(error)))
+                self._post(LoadFailed(not_started(error)))
             else:
                 if child is None:
                     return
                 self._pump(child)
-                again = self._bury(child, _cause(child.process.wait()))
+                again = self._bury(child, cause_of(child.process.wait()))
 
     def _retire(self) -> None:
         with self._lock:
@@ -233,31 +243,33 @@ class Engine:
                     start_new_session=True,
                 )
                 child = self._child = _Child(process, ours, choice, size(self._log_file))
-                _send(child, Load(self._tuning.apply(choice.config)))
+                self._command(child, Load(self._tuning.apply(choice.config)))
                 return child
         finally:
             theirs.close()
             os.close(log)
 
+    def _command(self, child: _Child, command: Load | Configure) -> None:
+        child.measuring = command.config.tune
+        _send(child, command)
+
     def _pump(self, child: _Child) -> None:
         """Hand on the events of one engine until its end of the pipe is closed."""
-        with suppress(EOFError, OSError):
+        with suppress(EOFError, OSError, pickle.UnpicklingError):
             while True:
                 self._receive(child, child.connection.recv())
 
     def _receive(self, child: _Child, event: Event) -> None:
         match event:
             case Ready():
-                self._journal.survived(child.choice.config)
-                event = replace(event, notes=child.choice.notes + event.notes)
-                child.ready = True
-                self._ready = event
+                event = self._settle(child, event)
             case LoadFailed():
                 with self._lock:
                     child.refused = True
-            case ConfigureFailed() if child.before is not None:
-                child.choice, self._config = child.before
+            case ConfigureFailed() if child.asked:
+                child.asked[0].failed = True
             case Tuned():
+                child.measuring = False
                 self._tuning.remember(child.choice.config, event)
             case Restored(turn=turn):
                 child.turns[turn] = True
@@ -266,6 +278,18 @@ class Engine:
                 with self._lock:
                     child.turns.pop(turn, None)
         self._post(event)
+
+    def _settle(self, child: _Child, ready: Ready) -> Ready:
+        """A configuration stands: the one that was loaded, the one that was asked for, or the one from before."""
+        with self._lock:
+            change = child.asked.popleft() if child.asked else None
+            if change is not None and change.failed and not child.asked:
+                child.choice, self._config = change.choice, change.config
+            self._journal.survived(child.choice.config)
+            ready = replace(ready, notes=child.choice.notes + ready.notes)
+            child.ready = not child.asked
+            self._ready = ready if child.ready else None
+        return ready
 
     def _bury(self, child: _Child, cause: str) -> bool:
         """Pay what a dead engine owes; whether another one shall be started."""
@@ -279,19 +303,20 @@ class Engine:
         if not (self._closing or child.refused or child.replaced):
             again = self._mourn(child, cause, crashed=crashed, owed=owed)
         for turn in owed:
-            self._post(_unfinished(turn, cause))
+            self._post(unfinished(turn, "was replaced by another one" if child.replaced else cause))
         if not again:
             self._retire()
             if not (self._closing or child.refused):
-                self._post(
-                    LoadFailed(Failure(f"the engine {cause}, and is not started again", _advice(child, crashed)))
-                )
+                self._post(LoadFailed(given_up(cause, crashed=crashed, was_ready=child.ready)))
         return again and not self._closing
 
     def _mourn(self, child: _Child, cause: str, *, crashed: bool, owed: Mapping[str, bool]) -> bool:
         """A death that nobody asked for: remember it, say it, and decide whether to start again."""
-        if not child.ready and crashed:
+        illegal = child.process.returncode == -signal.SIGILL
+        if crashed and (illegal or not child.ready):
             self._journal.died(child.choice.config, cause)
+        if crashed and child.ready and child.measuring and not owed:
+            self._tuning.fatal(child.choice.config)
         self._deaths += child.ready
         self._distrust_store = child.ready and False in owed.values()
         again = self._deaths < MOST_DEATHS if child.ready else crashed
@@ -315,31 +340,3 @@ def _hang_up(connection: Connection) -> None:
     """Close the sending half, so that the engine reads the end of the pipe while we still read what it says."""
     with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as half:
         half.shutdown(socket.SHUT_WR)
-
-
-def _cause(code: int) -> str:
-    """How a process ended, to be read on from "the engine "."""
-    if code >= 0:
-        return f"ended by itself with code {code}"
-    name = signal.Signals(-code).name
-    return f"was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-
-
-def _advice(child: _Child, crashed: bool) -> str:
-    if crashed:
-        return "every safer configuration died as well: this llama.cpp cannot run this model on this machine"
-    if not child.ready:
-        return "if memory ran out: a smaller model, a smaller --ctx-size, or cache types q8_0"
-    return "start it again; the log says what happened"
-
-
-def _failure(error: OSError | KvchatError) -> Failure:
-    if isinstance(error, KvchatError):
-        return Failure(error.message, error.hint)
-    return Failure(f"the engine process could not be started: {error.strerror or error}")
-
-
-def _unfinished(turn: str, cause: str) -> TurnFinished:
-    return TurnFinished(
-        turn, "died", Usage(), Failure(f"the engine {cause}", "the text so far is kept, and can be continued")
-    )

@@ -105,10 +105,11 @@ class CacheInfo:
 class Usage:
     """What one turn cost, and what reuse saved it. Token counts, seconds, bytes.
 
-    `prompt_tokens == reused + computed`, `reused == resident + pages + checkpoint`. `cut` says why reuse ended before
-    the end of what the chat had: "edited", "template", "system", "model", "cache type", "version", "architecture",
-    "corrupt page", "missing page", "no-kv"; None when nothing was lost. `cells` are those in use at the end of the
-    turn. `saved_seconds` is the time that the reused tokens took when they were computed.
+    `prompt_tokens == reused + computed` unless the turn ended before its prompt was read; `reused == resident + pages
+    + checkpoint`. `cut` says why reuse ended before the end of what the chat had: "edited", "template", "system",
+    "model", "cache type", "version", "architecture", "corrupt page", "missing page", "refused" (by llama.cpp),
+    "no-kv"; None when nothing was lost. `cells` are those in use at the end of the turn. `saved_seconds` is the time
+    that the reused tokens took when they were computed.
     """
 
     prompt_tokens: int = 0

@@ -18,7 +18,8 @@ MOST = 200  # entries that are kept, newest last
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The best setting for one configuration, and what was measured."""
+    """The best setting for one configuration, and what was measured. `threads` 0: nothing, since measuring began and
+    the engine did not live to tell; it is not tried again."""
 
     model: str
     types: str
@@ -42,14 +43,23 @@ class TuningBook:
         if found is None:
             return replace(config, tune=True)
         flash = config.flash_attention
+        if not found.threads:
+            return config
         if flash == "auto":
             flash = "on" if found.flash_attention else "off"
         return replace(config, flash_attention=flash, threads=config.threads or found.threads)
 
+    def fatal(self, config: EngineConfig) -> None:
+        """Note that an engine died while it may have been measuring."""
+        self._keep(config, False, 0, ("the engine died while it was measured",))
+
     def remember(self, config: EngineConfig, tuned: Tuned) -> None:
         """Keep a measurement for `config`, as it was before `apply`."""
+        self._keep(config, tuned.flash_attention, tuned.threads, tuned.sentences)
+
+    def _keep(self, config: EngineConfig, flash: bool, threads: int, sentences: tuple[str, ...]) -> None:
         types = f"{config.type_k}/{config.type_v}"
-        entry = Entry(Path(config.model_path).stem, types, tuned.flash_attention, tuned.threads, tuned.sentences)
+        entry = Entry(Path(config.model_path).stem, types, flash, threads, sentences)
         key = configuration_key(config)
         self._entries.pop(key, None)
         self._entries[key] = entry
@@ -87,7 +97,7 @@ def _entry(fields: object) -> Entry | None:
     if not isinstance(fields, Mapping):
         return None
     flash, threads, sentences = fields.get("flash_attention"), fields.get("threads"), fields.get("sentences")
-    if not isinstance(flash, bool) or type(threads) is not int or threads < 1 or not isinstance(sentences, list):
+    if not isinstance(flash, bool) or type(threads) is not int or threads < 0 or not isinstance(sentences, list):
         return None
     said = tuple(str(sentence) for sentence in sentences)
     return Entry(str(fields.get("model", "")), str(fields.get("types", "")), flash, threads, said)

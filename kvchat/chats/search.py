@@ -3,7 +3,7 @@
 Words are looked up in the FTS5 index `message_text`, the last one as a beginning, so that each key typed gives hits.
 Its tokenizer takes a run of Chinese or Japanese for one word, and knows no symbols: words with such characters are
 found by reading the texts instead. That takes 70 ms for 25 MB; an index of trigrams would find nothing shorter than
-three characters, would be five times as large as the texts, and would cost 14 ms at every commit of a long reply.
+three characters, would be three times as large as the texts, and would cost 14 ms at every commit of a long reply.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import sqlite3
 
 from kvchat.chats.types import SearchHit
+from kvchat.clean import encodable
 
 _MOST_WORDS = 32
 _LONGEST_WORD = 200
@@ -29,7 +30,7 @@ def search(connection: sqlite3.Connection, query: str, most: int) -> tuple[Searc
 
     Those in the trash are left out. Upper and lower case are the same.
     """
-    words = [word[:_LONGEST_WORD] for word in query.replace("\0", " ").split()[:_MOST_WORDS]]
+    words = [word[:_LONGEST_WORD] for word in encodable(query).replace("\0", " ").split()[:_MOST_WORDS]]
     if not words:
         return ()
     titles = _titles(connection, words, most)

@@ -37,6 +37,7 @@ class Outlooks:
         self._store = store
         self._backend = backend
         self._open = opened
+        self._name = new_ulid()  # two may have the same chat open, each with its own questions
         self._newest: dict[Kind, str] = {}
         self.warmed: Warmed | None = None
         self.forecasted: Forecasted | None = None
@@ -114,7 +115,7 @@ class Outlooks:
             if self._newest.get(kind) == turn:
                 send(turn, ready, known)
 
-        self._store.debounce(f"{kind} {chat.id}", 0, job)
+        self._store.debounce(f"{kind} {self._name}", 0, job)
 
 
 def _contiguous(known: Mapping[str, KnownIds], messages: Sequence[Message]) -> tuple[int, ...]:

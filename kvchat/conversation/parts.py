@@ -76,10 +76,10 @@ class Parts:
         return self._turning.live
 
     def siblings(self, message_id: str) -> tuple[str, ...]:
-        """The ids of all that stands in the place of this message of the branch, itself too, the oldest first."""
+        """The ids of all that stands in the place of this message, itself too, the oldest first; none for a message
+        that is not (or, since `messages` was read, no longer) in the branch."""
         self._settle()
-        self._open.place(message_id)
-        return self._open.branch.siblings[message_id]
+        return self._open.branch.siblings.get(message_id, ())
 
     # ------------------------------------------------------------------ the chat's own; from the next turn on
 

@@ -16,10 +16,10 @@ from kvchat.engine.llama import ABORTED, DECODED, NO_SLOT, ContextParams, Native
 from kvchat.engine.model import Model
 from kvchat.errors import KvchatError
 from kvchat.formats.state import LayerShape, State, parse
+from kvchat.kv.fit import automatic_context
 from kvchat.machine import free_memory, physical_cores
 
 CHAT, SCRATCH = 0, 1
-DEFAULT_CONTEXT = 8192
 QUANTIZED = ("q8_0", "q4_0")
 WARM_UP = 8  # more than one token: the matrix-matrix path is where an illegal instruction strikes
 
@@ -41,7 +41,6 @@ class Context:
         self.chunk = _chunk(model.native.parameters, self.on_gpu)
         self.bytes_per_token = model.geometry.bytes_per_token(config.type_k, config.type_v)
         self._window = model.native.window
-        self._stateful = model.native.stateful
         params = ContextParams(
             cells=_context_size(model, config, self.bytes_per_token),
             batch=self.chunk,
@@ -169,18 +168,15 @@ def _flash(config: EngineConfig, on_gpu: bool) -> str:
 
 
 def _context_size(model: Model, config: EngineConfig, bytes_per_token: int) -> int:
-    """The size asked for, else the trained one, at most 8,192 and at most what fits in half of the free memory."""
+    """The size asked for, else what is chosen for this model and this memory."""
     free = free_memory()
-    if config.context:
-        needed = config.context * bytes_per_token
-        if free is not None and needed > free:
-            raise KvchatError(
-                f"a context of {config.context} tokens needs {needed / 2**30:.1f} GiB for its cache, "
-                f"and {free / 2**30:.1f} GiB are free",
-                f"the largest that fits is about --ctx-size {max(256, free * 8 // 10 // max(1, bytes_per_token))}",
-            )
-        return config.context
-    size = min(model.geometry.context_trained or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
-    while free is not None and size > 512 and size * bytes_per_token > free // 2:
-        size //= 2
-    return size
+    if not config.context:
+        return automatic_context(model.geometry, config.type_k, config.type_v, free)
+    needed = config.context * bytes_per_token
+    if free is not None and needed > free:
+        raise KvchatError(
+            f"a context of {config.context} tokens needs {needed / 2**30:.1f} GiB for its cache, "
+            f"and {free / 2**30:.1f} GiB are free",
+            f"the largest that fits is about --ctx-size {max(256, free * 8 // 10 // max(1, bytes_per_token))}",
+        )
+    return config.context

@@ -86,7 +86,6 @@ class NativeModel:
         self.parameters: int = lib.llama_model_n_params(self.handle)
         self.layers: int = lib.llama_model_n_layer(self.handle)
         self.window: int = lib.llama_model_n_swa(self.handle)
-        self.stateful = bool(lib.llama_model_is_recurrent(self.handle) or lib.llama_model_is_hybrid(self.handle))
         self.bos: int | None = _token(lib.llama_vocab_bos(self._vocab))
         self.eos: int | None = _token(lib.llama_vocab_eos(self._vocab))
         self.adds_bos = bool(lib.llama_vocab_get_add_bos(self._vocab))

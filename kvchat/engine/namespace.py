@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from kvchat.backend.protocol import EngineConfig
 from kvchat.engine.context import Context
@@ -47,5 +48,6 @@ def _rope_factors(model: Model, cells: int) -> str:
 def _rotation(model: Model, config: EngineConfig) -> bool:
     """Whether llama.cpp rotates quantized rows: where the heads allow it, unless its own variable forbids it
     (llama-kv-cache.cpp)."""
-    forbidden = os.environ.get("LLAMA_ATTN_ROT_DISABLE", "0") not in ("", "0")
+    digits = re.match(r"\s*[+-]?\d+", os.environ.get("LLAMA_ATTN_ROT_DISABLE", ""))  # as atoi reads it
+    forbidden = digits is not None and int(digits.group()) != 0
     return any(model.geometry.rotated(config.type_k, config.type_v)) and not forbidden

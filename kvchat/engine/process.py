@@ -44,7 +44,7 @@ from kvchat.errors import KvchatError
 NICENESS = 10
 OOM_SCORE = 500  # when memory runs out, the engine goes before anything of the person's
 IDLE = 2.0  # seconds without a command after which the engine may measure itself
-GRACE = 5.0  # seconds that a native call may still take after the app is gone
+GRACE = 8.0  # seconds that a native call may still take after the app is gone
 
 
 class EngineProcess:
@@ -81,7 +81,12 @@ class EngineProcess:
                 continue
             if isinstance(command, Generate):
                 scheduler.add(command)
-            elif command is not None:
+            elif isinstance(command, Configure):
+                while not scheduler.idle:  # what was asked first is answered as it was asked
+                    scheduler.run_next()
+                self._configure(session, command.config)
+                untuned = session.config.tune
+            elif command is not None and scheduler.idle:
                 self._answer(session, command)
             elif not scheduler.idle:
                 scheduler.run_next()
@@ -96,7 +101,7 @@ class EngineProcess:
         return None
 
     def _answer(self, session: Session, command: Command) -> None:
-        """What is asked between turns."""
+        """What is asked between turns; of no use, and not answered, while turns wait."""
         match command:
             case Warm():
                 self._send(session.warm(command))
@@ -105,8 +110,6 @@ class EngineProcess:
             case Forecast():
                 with suppress(KvchatError):  # the turn itself will say what is wrong with the prompt
                     self._send(session.forecast(command))
-            case Configure(config=config):
-                self._configure(session, config)
 
     def _configure(self, session: Session, config: EngineConfig) -> None:
         began = time.perf_counter()
@@ -129,7 +132,8 @@ class EngineProcess:
         chosen = best(results)
         self._send(Tuned(chosen.flash, chosen.threads, tuple(str(result) for result in results)))
         if chosen != present:
-            session.adopt(flash=chosen.flash, threads=chosen.threads)
+            with suppress(KvchatError):  # the context from before stands
+                session.adopt(flash=chosen.flash, threads=chosen.threads)
             self._send(session.ready(0.0))
         return True
 
@@ -183,7 +187,7 @@ class EngineProcess:
 
 def _settle_in() -> None:
     """Lower priority than the screen, first to go when memory runs out, no core dump: a core would hold the chat."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # 0 does not count where cores are piped to a program
     os.nice(NICENESS)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))

@@ -44,6 +44,7 @@ class Cells:
         self._store = store
         self._ids: list[int] = []
         self._seconds: list[float] = []
+        self._keys: list[bytes] = []  # of the leading full pages, as far as they were asked for or restored
         self._pages_on_disk = 0
 
     def __len__(self) -> int:
@@ -64,8 +65,24 @@ class Cells:
     def page_saved(self) -> None:
         self._pages_on_disk += 1
 
+    def history_key(self, page: int) -> bytes:
+        """Key of the history in front of full page number `page`: what is computed there has it for a parent.
+
+        Pages that were restored keep the keys that they were found under, with their tags.
+        """
+        assert self._store is not None
+        while len(self._keys) < page:
+            start = len(self._keys) * PAGE_TOKENS
+            parent = self._keys[-1] if self._keys else self._store.namespace.root
+            self._keys.append(chain_tokens(parent, "", self._ids[start : start + PAGE_TOKENS]))
+        return self._keys[page - 1] if page else self._store.namespace.root
+
     def copy_out(self, start: int, end: int) -> State:
-        return self._context.copy_out(start, end)
+        """Keys and values of tokens [start, end). Raises KvchatError."""
+        state = self._context.copy_out(start, end)
+        if not np.array_equal(state.positions, np.arange(start, end)):
+            raise KvchatError(f"the cells of tokens {start} to {end} are not where they should be", "KV is not saved")
+        return state
 
     def append(self, tokens: Sequence[int], seconds: float) -> None:
         """Tokens that were just decoded, and how long that took."""
@@ -78,7 +95,7 @@ class Cells:
         if kept < len(self._ids) and not self._context.truncate(kept):
             self._context.clear()
             kept = 0
-        del self._ids[kept:], self._seconds[kept:]
+        del self._ids[kept:], self._seconds[kept:], self._keys[kept // PAGE_TOKENS :]
         self._pages_on_disk = min(self._pages_on_disk, kept // PAGE_TOKENS)
 
     def resync(self) -> None:
@@ -112,12 +129,19 @@ class Cells:
             return reuse
         return replace(reuse, cut=cut or self._reason(wanted, len(self._ids)))
 
+    def stored(self, ids: Sequence[int]) -> int:
+        """How many leading tokens the store has."""
+        return self._store.match(ids).tokens if self._store is not None else 0
+
+    def resident(self, ids: Sequence[int]) -> int:
+        """How many leading tokens are in the cells."""
+        return _common(self._ids, ids)
+
     def outlook(self, ids: Sequence[int]) -> tuple[int, int]:
         """What `prepare` would find for this prompt, without doing it: resident tokens, tokens from pages."""
         wanted = ids[:-1]
-        resident = _common(self._ids, wanted)
-        stored = self._store.match(wanted).tokens if self._store is not None else 0
-        return resident, max(0, stored - resident)
+        resident = self.resident(wanted)
+        return resident, max(0, self.stored(wanted) - resident)
 
     def reason(self, ids: Sequence[int]) -> str:
         """Why a prompt's past would not be found to its end."""
@@ -163,19 +187,12 @@ class Cells:
         self._context.copy_in(blob.finish())
 
     def _record(self, match: Match, wanted: Sequence[int]) -> None:
+        self._keys = [hit.key for hit in match.hits if hit.take == hit.rows == PAGE_TOKENS]
         for hit in match.hits:
             skip = max(0, len(self._ids) - hit.start)
             if skip < hit.take:
                 self._ids.extend(wanted[hit.start + skip : hit.start + hit.take])
                 self._seconds.extend([hit.seconds / hit.rows] * (hit.take - skip))
-
-
-def chain(root: bytes, ids: Sequence[int]) -> list[bytes]:
-    """Keys of the full pages of `ids`, one after the other, beginning with `root` itself."""
-    keys = [root]
-    for start in range(0, len(ids) - PAGE_TOKENS + 1, PAGE_TOKENS):
-        keys.append(chain_tokens(keys[-1], "", ids[start : start + PAGE_TOKENS]))
-    return keys
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:

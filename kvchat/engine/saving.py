@@ -9,11 +9,10 @@ import queue
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kvchat.engine.reuse import Cells, chain
+from kvchat.engine.reuse import Cells
 from kvchat.errors import KvchatError
-from kvchat.formats.page import chain_tokens
 from kvchat.kv.store import PAGE_TOKENS, NewPage, PageStore
 
 BACKLOG = 256 * 2**20  # bytes that may wait for a slow disk before pages stay in the cells for now
@@ -58,9 +57,8 @@ class PageWriter:
         self._queue.put(page)
         return True
 
-    def drain(self) -> Saved:
-        """Wait, not for ever, until everything is written."""
-        deadline = time.monotonic() + PATIENCE
+    def wait(self, deadline: float) -> Saved:
+        """Wait until everything is written, or until `deadline` (of time.monotonic())."""
         with self._changed:
             while self._waiting and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
@@ -72,10 +70,12 @@ class PageWriter:
             self._problem = self._problem or problem
 
     def close(self) -> None:
+        """Write what waits, then end."""
         self._queue.put(None)
-        self._thread.join(PATIENCE)
+        self._thread.join()
 
     def _run(self) -> None:
+        self._store.tidy()
         while (page := self._queue.get()) is not None:
             written, problem = 0, None
             if self._problem is None:
@@ -83,6 +83,8 @@ class PageWriter:
                     written = self._store.put(page)
                 except KvchatError as error:
                     problem = error.message
+                except (ValueError, MemoryError) as error:  # a page that cannot be must not end the thread
+                    problem = f"a page could not be made: {error!r}"
             with self._changed:
                 self._waiting -= page.payload_bytes
                 self._pages += bool(written)
@@ -99,17 +101,15 @@ class Saver:
         self._writer = writer
         self._store = store
         self._labels = dict(labels)
-        self._keys: list[bytes] = []
 
     def begin(self) -> None:
         """A turn begins, its restore is over: the chain that the cells hold now is not to be evicted."""
         self._writer.begin()
-        self._keys = chain(self._store.namespace.root, self._cells.ids)
-        self._store.protect(self._keys)
+        self._store.protect([self._cells.history_key(page) for page in range(len(self._cells) // PAGE_TOKENS + 1)])
 
-    def advance(self) -> None:
-        """Hand out every full page that is not on disk yet, as far as the disk keeps up."""
-        while (self._cells.pages_on_disk + 1) * PAGE_TOKENS <= len(self._cells):
+    def advance(self, end: int) -> None:
+        """Hand out every full page of the first `end` tokens that is not on disk yet, as far as the disk keeps up."""
+        while (self._cells.pages_on_disk + 1) * PAGE_TOKENS <= min(end, len(self._cells)):
             start = self._cells.pages_on_disk * PAGE_TOKENS
             if not self._offer(start, start + PAGE_TOKENS):
                 return
@@ -117,11 +117,23 @@ class Saver:
 
     def finish(self) -> Saved:
         """The end of a turn: what is left of full pages, the tail, and the count of what was written."""
-        self.advance()
-        start = self._cells.pages_on_disk * PAGE_TOKENS
-        if start < len(self._cells) < start + PAGE_TOKENS:
-            self._offer(start, len(self._cells))
-        return self._writer.drain()
+        deadline = time.monotonic() + PATIENCE
+        saved = self._hand_out_all(deadline)
+        left = len(self._cells) - self._cells.pages_on_disk * PAGE_TOKENS
+        if saved.problem is None and left >= PAGE_TOKENS:
+            return replace(saved, problem=f"the disk is too slow, {left} tokens wait for the next turn")
+        return saved
+
+    def _hand_out_all(self, deadline: float) -> Saved:
+        while True:
+            self.advance(len(self._cells))
+            start = self._cells.pages_on_disk * PAGE_TOKENS
+            behind = len(self._cells) - start >= PAGE_TOKENS
+            if not behind and start < len(self._cells):
+                self._offer(start, len(self._cells))
+            saved = self._writer.wait(deadline)
+            if not behind or saved.problem is not None or time.monotonic() >= deadline:
+                return saved
 
     def _offer(self, start: int, end: int) -> bool:
         try:
@@ -130,7 +142,7 @@ class Saver:
             self._writer.refuse(error.message)
             return False
         page = NewPage(
-            parent=self._parent(start),
+            parent=self._cells.history_key(start // PAGE_TOKENS),
             tag="",
             ids=tuple(self._cells.ids[start:end]),
             position=start,
@@ -140,10 +152,3 @@ class Saver:
             seconds=self._cells.seconds_of(start, end),
         )
         return self._writer.offer(page, page.payload_bytes)
-
-    def _parent(self, start: int) -> bytes:
-        """Key of the page that ends where `start` is; hashes only pages that filled since the last one."""
-        while len(self._keys) <= start // PAGE_TOKENS:
-            first = (len(self._keys) - 1) * PAGE_TOKENS
-            self._keys.append(chain_tokens(self._keys[-1], "", self._cells.ids[first : first + PAGE_TOKENS]))
-        return self._keys[start // PAGE_TOKENS]

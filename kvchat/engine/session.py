@@ -6,7 +6,6 @@ Owns their lifetimes and the building anew of a context. Must not read the pipe 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from kvchat.backend.protocol import (
     Generate,
     Preview,
     Previewed,
+    PromptMessage,
     Ready,
     TurnFinished,
     Warm,
@@ -119,8 +119,14 @@ class Session:
     # ---------------------------------------------------------------- turns and what lies between them
 
     def start_turn(self, request: Generate) -> Turn:
-        """A turn whose steps are to be decoded with `decode`."""
+        """A turn whose steps are to be decoded with `decode`. Ids that this vocabulary does not have are forgotten."""
+        request = replace(request, messages=tuple(map(self._checked, request.messages)))
         return Turn(request, self.model, self.context, self._cells, self._saver, self._emit)
+
+    def _checked(self, message: PromptMessage) -> PromptMessage:
+        size = self.model.native.vocab_size
+        known = message.ids is None or all(0 <= token < size for token in message.ids)
+        return message if known else replace(message, ids=None)
 
     def decode(self, step: Step) -> None:
         """Compute one step. Raises Aborted or KvchatError."""
@@ -132,14 +138,18 @@ class Session:
 
     def warm(self, command: Warm) -> Warmed:
         """Bring what is stored of a chat's past into the cells; nothing is computed."""
+        ids = command.ids
+        resident = self._cells.resident(ids)
+        if len(ids) >= self.context.cells or self._cells.stored(ids) <= resident:
+            return Warmed(command.turn, len(ids), resident, 0, 0.0, None)
         # the last id of a prompt is never restored, since its logits are wanted; here none are, so one is added
-        reuse = self._cells.prepare([*command.ids, 0], len(command.ids), keep=True)
-        return Warmed(command.turn, len(command.ids), reuse.reused, reuse.pages, reuse.seconds, reuse.cut)
+        reuse = self._cells.prepare([*ids, 0], len(ids), keep=True)
+        return Warmed(command.turn, len(ids), reuse.reused, reuse.pages, reuse.seconds, reuse.cut)
 
     def forecast(self, command: Forecast) -> Forecasted:
         """What a send would reuse and cost. Raises KvchatError when the prompt cannot be built."""
         prompt = build_prompt(
-            command.messages,
+            tuple(map(self._checked, command.messages)),
             template=self.model.template,
             tokenizer=self.model,
             history=command.history,
@@ -161,13 +171,9 @@ class Session:
     def preview(self, command: Preview) -> Previewed:
         """What a chat would find on disk if the context were built in another configuration."""
         restored = 0
-        if command.config.kv_folder is not None and self.model.geometry.paged:
-            with suppress(KvchatError):
-                cells = command.config.context or self.context.cells
-                namespace = page_namespace(self.model, cells, command.config)
-                store = PageStore(Path(command.config.kv_folder), namespace, command.config.kv_budget)
-                restored = store.match(command.ids).tokens
-                store.close()
+        if self._store is not None and command.config.kv_folder is not None:
+            cells = command.config.context or self.context.cells
+            restored = self._store.match_as(page_namespace(self.model, cells, command.config), command.ids)
         computed = len(command.ids) - restored
         return Previewed(command.turn, len(command.ids), restored, self.speed.first_token(restored, computed))
 

@@ -14,6 +14,7 @@ from kvchat.backend.protocol import (
     Event,
     FinishReason,
     Generate,
+    PromptMessage,
     PromptProgress,
     PromptReady,
     Restored,
@@ -87,8 +88,10 @@ class Turn:
             self._cells.truncate(self._usage.prompt_tokens + self._reply_tokens)
             if self._saver is not None:
                 saved = self._saver.finish()
+        computed = len(self._cells) - self._usage.reused if self._prepared else 0
         return replace(
             self._usage,
+            computed=max(0, min(self._usage.computed, computed)),
             cells=len(self._cells),
             cache_bytes=len(self._cells) * self._context.bytes_per_token,
             pages_saved=saved.pages,
@@ -119,7 +122,8 @@ class Turn:
 
     def _reuse_past(self, prompt: Prompt) -> None:
         request = self.request
-        reuse = self._cells.prepare(prompt.ids, prompt.past, keep=request.keep_kv)
+        past = min(prompt.past, _computed_before(request.messages))
+        reuse = self._cells.prepare(prompt.ids, past, keep=request.keep_kv)
         self._prepared = True
         cut = reuse.cut or prompt.cut or request.past_cut
         if self._saver is not None:
@@ -219,8 +223,8 @@ class Turn:
         began = time.perf_counter()
         yield Step(tokens, len(self._cells), output)
         self._cells.append(tokens, time.perf_counter() - began)
-        if self._saver is not None:
-            self._saver.advance()
+        if self._saver is not None:  # only text that is told, and so committed, goes to the disk
+            self._saver.advance(self._usage.prompt_tokens + self._reply_tokens)
 
     def _take(self, settled: Settled) -> None:
         self._reply_tokens += len(settled.ids)
@@ -233,3 +237,14 @@ class Turn:
             self._emit(TextDelta(self.request.turn, self._unsent.text, self._unsent.ids))
             self._unsent = Settled()
         self._sent_at = time.perf_counter()
+
+
+def _computed_before(messages: Sequence[PromptMessage]) -> int:
+    """So many leading ids of the past were surely computed once: those up to the end of a reply that has any. The
+    prompt of a turn that was stopped before its first token may have been told and never computed."""
+    length = computed = 0
+    for message in messages:
+        length += len(message.ids or ())
+        if message.role == "assistant" and message.ids:
+            computed = length
+    return computed

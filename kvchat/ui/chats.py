@@ -1,4 +1,4 @@
-"""Which chat is open, and what is done with chats as a whole. Owns the list as it was last read, and what is looked for.
+"""Which chat is open, and what is done with chats as a whole. Owns the list as last read, and what is looked for.
 
 Must not know keys; the sidebar says what is wanted.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from typing import Any
 
 from kvchat.config_options import BY_KEY, BadValue
 from kvchat.ui import slash
@@ -103,10 +104,11 @@ class Commanding:
             self._room.toast(f"{field}: {'drawn each time' if value is None else value}")
             return
         try:
-            sampling = replace(conversation.sampling, **{field: BY_KEY[key].read(text)})
+            values: dict[str, Any] = {field: BY_KEY[key].read(text)}
         except BadValue as bad:
             self._room.toast(f"/{key}: {bad.problem}. {bad.hint}")
             return
+        sampling = replace(conversation.sampling, **values)
         self._set(lambda: conversation.set_sampling(sampling), f"{field} {text}, for this chat.")
 
     def _set(self, begin: Callable[[], Future[None]], said: str) -> None:

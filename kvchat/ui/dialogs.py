@@ -78,7 +78,9 @@ class AskLine(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(id="box") as box:
             box.border_title = self._title
-            yield LineInput(self._value, select_on_focus=False)
+            line = LineInput("a title", id="line")
+            line.value = self._value
+            yield line
             yield Static("⏎ take it   esc leave it", id="keys", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

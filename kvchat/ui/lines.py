@@ -61,8 +61,8 @@ class ChipLine(Static):
 
     def _draw(self) -> None:
         room = self.content_size.width - cell_len(self._head) - cell_len(self._tail) - 5
-        parts = [self._head + ": " + shortened(self._text, max(8, room)), Content.styled(f" · {self._tail}", "$meta")]
-        self.update(Content.assemble(*parts))
+        text = f"{self._head}: {shortened(self._text, max(8, room))}"
+        self.update(Content.assemble(text, Content.styled(f" · {self._tail}", "$meta")))
 
 
 def shortened(text: str, cells: int) -> str:

@@ -25,7 +25,7 @@ from kvchat.backend.protocol import CacheType
 from kvchat.clean import clean_line
 from kvchat.library.find import ModelFile
 from kvchat.ui.inline_keys import LineInput
-from kvchat.ui.meters import shortened, size_text
+from kvchat.ui.meters import name_text, shortened, size_text
 from kvchat.ui.model_facts import FactsReader, ModelFacts, needed_bytes
 from kvchat.ui.settings_row import Hint
 
@@ -41,7 +41,7 @@ def model_line(
     model: ModelFile, facts: ModelFacts | None, types: tuple[CacheType, CacheType], free: int | None, name_cells: int
 ) -> Content:
     """One model: name, size, and what is known by now. `facts` None: its header is not read yet."""
-    name = set_cell_size(shortened(clean_line(model.name), name_cells), name_cells)
+    name = set_cell_size(shortened(name_text(model.name), name_cells), name_cells)
     size = f"  {size_text(model.size):>8}"
     if facts is None:
         return Content.assemble(name, Content.styled(f"{size}  …", "$meta"))
@@ -61,7 +61,7 @@ def model_line(
 
 def name_column(models: Sequence[ModelFile], width: int) -> int:
     """Cells for the names in a list of `width` cells."""
-    longest = max((cell_len(clean_line(model.name)) for model in models), default=0)
+    longest = max((cell_len(name_text(model.name)) for model in models), default=0)
     return max(SHORTEST_NAME, min(longest, LONGEST_NAME, width - FACTS_CELLS))
 
 
@@ -70,7 +70,8 @@ class ModelList(OptionList):
 
     DEFAULT_CSS = """
     ModelList {
-        border: none; padding: 0; background: $surface; scrollbar-size-vertical: 1; text-wrap: nowrap; height: auto;
+        border: none; padding: 0; background: $surface; scrollbar-size-vertical: 1; text-wrap: nowrap;
+        height: auto; min-width: 8;
         &:focus { border: none; }
         & > .option-list--option { padding: 0 1; color: $foreground; }
         & > .option-list--option-highlighted { background: $panel; color: $foreground; }
@@ -197,7 +198,7 @@ class ModelPicker(ModalScreen[ModelFacts | None]):
     def compose(self) -> ComposeResult:
         with Vertical(id="picker") as box:
             box.border_title = "Models"
-            yield LineInput(placeholder="type to filter", id="filter")
+            yield LineInput("type to filter", id="filter")
             yield self._list
             yield Static("no model has such a name", id="none", markup=False)
             with Horizontal(id="hints"):

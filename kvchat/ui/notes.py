@@ -30,8 +30,8 @@ class Notes:
                 without = " and ".join(map(_subject, given_up))
                 return [(f"{capital(cause)} while it started. It goes on without {without}; nothing is lost.", "info")]
             case _:
-                note = note_on(event, turn)
-                return [note] if note else []
+                found = note_on(event, turn)
+                return [found] if found else []
 
     def _new(self, sentences: Iterable[str]) -> list[str]:
         new = [sentence for sentence in sentences if sentence and _subject(sentence) not in self._told]

@@ -73,7 +73,7 @@ class SettingsScreen(ModalScreen[EngineWish | None]):
         & #body { height: auto; scrollbar-size-vertical: 1; background: $surface; }
         & #detail { height: auto; min-height: 2; margin: 1 0; padding: 0 2; color: $meta; }
         & #meters { height: auto; padding: 0 2; }
-        & #effect { height: auto; min-height: 2; margin: 1 0 0 0; padding: 0 2; }
+        & #effect { height: auto; min-height: 2; margin: 1 0; padding: 0 2; }
         & #hints { height: 1; padding: 0 2; }
         &.-narrow .wide { display: none; }
         &.-short #detail, &.-short #effect { margin: 0; }
@@ -133,11 +133,14 @@ class SettingsScreen(ModalScreen[EngineWish | None]):
                 yield Hint("↑↓ field", classes="wide")
 
     def on_mount(self) -> None:
-        """Read the header of the model that is set."""
+        """Read the header of the model that is set, if one is."""
         path = Path(self._config.model_path)
         model = next((model for model in self._models if model.path == path), ModelFile(path.stem, path, 0, "path"))
         self._reader = FactsReader([model], lambda facts: self.post_message(FactsCame(facts)))
-        self._reader.start()
+        if self._config.model_path:
+            self._reader.start()
+        else:
+            self.post_message(FactsCame(ModelFacts(model, None, "", "no model is chosen yet")))
         self._show()
 
     def on_unmount(self) -> None:
@@ -159,6 +162,8 @@ class SettingsScreen(ModalScreen[EngineWish | None]):
         early, self._early = self._early, []
         for key in early:
             key()
+        if event.facts.geometry is None:
+            self._row = FIELDS.index("model")  # nothing else can be done
         self._show()
 
     def show_preview(self, previewed: Previewed) -> None:

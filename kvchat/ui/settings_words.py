@@ -160,7 +160,7 @@ def effect(situation: Situation, previewed: Previewed | None) -> tuple[str, Effe
     config, started = situation.config, situation.started
     need, shape = memory_need(situation), situation.facts.geometry
     if need is None or shape is None:
-        return "This model cannot be run.", "warning"
+        return "Enter on Model chooses another one.", "warning"
     if situation.ready is None:
         return "No engine is running: it starts with these settings.", "change"
     if config == started:

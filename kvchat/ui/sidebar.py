@@ -140,7 +140,7 @@ class Sidebar(Vertical):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._listing = ChatList(id="chats", markup=False)
-        self._filter = Filter(placeholder="/ find…", select_on_focus=False, id="filter")
+        self._filter = Filter(placeholder="/ find…", id="filter")
         self._chats: Sequence[Chat] = ()
         self._open: str | None = None
 

@@ -75,8 +75,8 @@ class StatusState:
     """What the line says. Tokens, seconds, tokens per second; None and "" where there is nothing to say.
 
     `progress` is the part of the model that is loaded, or of the prompt that is read, 0 to 1. `source` names where the
-    reused tokens came from. `remaining` are the seconds until the prompt is read, about. `told` is a sentence that takes
-    the place of what is said about the last answer.
+    reused tokens came from. `remaining` are the seconds until the prompt is read, about. `told` is a sentence that
+    takes the place of what is said about the last answer.
     """
 
     phase: Phase = "starting"

@@ -63,6 +63,10 @@ def main():
         pipe.send(LoadFailed(Failure("no", "try another")))
         return
     pipe.send(ready(config))
+    if mode == "die-measuring" and config.tune:
+        die(signal.SIGSEGV)
+    if mode == "die-by-number":
+        die(35)
     try:
         while True:
             command = pipe.recv()

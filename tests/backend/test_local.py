@@ -50,7 +50,8 @@ def start(tmp_path):
 
     def start(mode: str, **config) -> Client:
         model = tmp_path / "model.gguf"
-        model.touch()
+        if not model.exists():
+            model.touch()
         clients.append(Client(tmp_path, mode, EngineConfig(str(model), **config)))
         return clients[-1]
 
@@ -183,6 +184,28 @@ def test_cancel_reaches_the_child(start):
     client.until(TextDelta)
     client.engine.cancel("a")
     assert client.until(TurnFinished)[-1].reason == "cancelled"
+
+
+def test_a_death_while_measuring_is_not_tried_again(start):
+    client = start("die-measuring")
+    client.until(Ready)
+    died, *_ = client.until(Ready)
+    assert isinstance(died, EngineDied)
+    assert died.restarting
+    client.ask("a")
+    assert client.until(TurnFinished)[-1].reason == "stop"
+    client.engine.close()
+    again = start("die-measuring")
+    again.until(Ready)
+    again.ask("a")
+    assert [type(event) for event in again.until(TurnFinished)] == [Restored, TextDelta, TurnFinished]
+
+
+def test_a_signal_without_a_name_ends_like_any_other(start):
+    client = start("die-by-number")
+    for _ in range(3):
+        client.until(EngineDied)
+    assert "signal 35" in client.until(LoadFailed)[-1].failure.message
 
 
 def test_close_before_ready_leaves_no_process(start):

@@ -1,17 +1,18 @@
-"""`kvchat chats ls` and `show`: the JSON names, and that nothing foreign reaches the terminal as it is."""
+"""`kvchat chats`: the JSON names, what is said of a change, and that nothing foreign reaches the terminal as it is."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Chat, Message
-from kvchat.commands.chats import run_ls, run_show
+from kvchat.commands.chats import run_ls, run_rename, run_restore, run_rm, run_search, run_show
 from kvchat.errors import KvchatError
 from kvchat.paths import Paths
 
@@ -39,9 +40,16 @@ def fill(paths: Paths) -> None:
             )
 
 
-def ls(paths: Paths, json: bool = False) -> str:
+def ls(paths: Paths, json: bool = False, trash: bool = False) -> str:
     out = io.StringIO()
-    assert run_ls(paths, json=json, out=out) == 0
+    assert run_ls(paths, json=json, out=out, trash=trash) == 0
+    return out.getvalue()
+
+
+def change(paths: Paths, run: Callable[..., int], *words: object, json: bool = False) -> str:
+    """What one of the other commands prints."""
+    out = io.StringIO()
+    assert run(paths, *words, json=json, out=out) == 0
     return out.getvalue()
 
 
@@ -67,6 +75,7 @@ def test_ls_json(paths: Paths) -> None:
         "updated": 2.0,
         "model": "fake",
         "system": "",
+        "deleted_at": None,
         "messages": 4,
     }
 
@@ -97,6 +106,11 @@ def test_show_json(paths: Paths) -> None:
 def test_nothing_foreign_reaches_the_terminal(paths: Paths, as_json: bool) -> None:
     fill(paths)
     printed = ls(paths, as_json) + show(paths, "01C1", as_json)
+    printed += change(paths, run_search, ["owned"], json=as_json)
+    printed += change(paths, run_rename, "01C0", [EVIL], json=as_json)
+    printed += change(paths, run_rm, "01C1", json=as_json)
+    printed += ls(paths, as_json, trash=True)
+    printed += change(paths, run_restore, "01C1", json=as_json)
     assert not set(printed) & set("\x1b\x07\r\x9b\u202e")
 
 
@@ -125,3 +139,76 @@ def test_a_damaged_file(paths: Paths) -> None:
     paths.chats_db.write_text("not a database at all, not a database at all" * 50)
     with pytest.raises(KvchatError, match="not a chat database"):
         ls(paths)
+
+
+# ------------------------------------------------------------------ search
+
+
+def test_search_json(paths: Paths) -> None:
+    fill(paths)
+    hits = json.loads(change(paths, run_search, ["한국"], json=True))
+    assert [(hit["chat"], hit["message"]) for hit in hits] == [("01C1", "1v"), ("01C0", "0v")]
+    assert hits[1] == {"chat": "01C0", "message": "0v", "title": "Older", "snippet": "한국어"}
+    assert [hit["snippet"] for hit in json.loads(change(paths, run_search, ["old"], json=True))] == [""]  # a title
+    assert json.loads(change(paths, run_search, ["한국", "nowhere"], json=True)) == []
+
+
+def test_search_in_words(paths: Paths) -> None:
+    fill(paths)
+    lines = change(paths, run_search, ["hal"]).splitlines()
+    assert sorted(line[:4] for line in lines) == ["    ", "    ", "01C0", "01C1"]
+    assert lines[1] == lines[3] == "    Half"
+    assert change(paths, run_search, ["old"]) == "01C0  Older\n"
+    assert change(paths, run_search, ["nowhere"]) == "Nothing found.\n"
+
+
+# ------------------------------------------------------------------ changes
+
+
+def test_rename(paths: Paths) -> None:
+    fill(paths)
+    assert change(paths, run_rename, "older", ["Much", "newer"]) == '"Older" is now "Much newer".\n'
+    renamed = json.loads(change(paths, run_rename, "01C0", ["한국어"], json=True))
+    assert (renamed["id"], renamed["title"], renamed["updated"]) == ("01C0", "한국어", 2.0)
+    with pytest.raises(KvchatError, match="show something"):
+        change(paths, run_rename, "01C0", [" "])
+    with pytest.raises(KvchatError, match="no chat"):
+        change(paths, run_rename, "Older", ["x"])
+
+
+def test_rm_says_how_to_undo_it(paths: Paths) -> None:
+    fill(paths)
+    said = change(paths, run_rm, "Older")
+    assert '"Older" is in the trash' in said and "30 days" in said
+    undo = said.splitlines()[-1]
+    assert undo.endswith("kvchat chats restore 01C0")
+    assert [chat["id"] for chat in json.loads(ls(paths, json=True))] == ["01C1"]
+    with pytest.raises(KvchatError, match="no chat"):
+        show(paths, "Older")
+    (there,) = json.loads(ls(paths, json=True, trash=True))
+    assert (there["id"], there["title"], there["messages"]) == ("01C0", "Older", 4) and there["deleted_at"] > 1e9
+    heading, line = ls(paths, trash=True).splitlines()
+    assert "deleted" in heading and line.startswith("01C0")
+
+    assert change(paths, run_restore, undo.split()[-1]) == '"Older" is back.\n'
+    assert ls(paths, trash=True) == "The trash is empty.\n"
+    assert json.loads(ls(paths, json=True, trash=True)) == []
+    assert "Half" in show(paths, "Older")
+
+
+def test_rm_and_restore_json(paths: Paths) -> None:
+    fill(paths)
+    removed = json.loads(change(paths, run_rm, "Older", json=True))
+    restored = json.loads(change(paths, run_restore, "older", json=True))
+    assert removed["id"] == restored["id"] == "01C0"
+    assert removed["deleted_at"] is not None and restored["deleted_at"] is None
+
+
+def test_restore_of_what_is_not_in_the_trash(paths: Paths) -> None:
+    fill(paths)
+    with pytest.raises(KvchatError, match="trash is empty"):
+        change(paths, run_restore, "Older")
+    change(paths, run_rm, "Older")
+    with pytest.raises(KvchatError) as caught:
+        change(paths, run_restore, "Oldr")
+    assert "did you mean 01C0 (Older)?" in caught.value.hint

@@ -1,8 +1,8 @@
 """Computes logits of fixed tokens in a process of its own: `logits_probe.py MODE SPEC.json OUT.npz`.
 
-MODE "stay" computes prompt and replies without a break; "stop" ends, and saves its pages, before the last replies;
-"resume" goes on from those pages in another process. "stay" and "resume" write the logits after each of the last
-tokens, float32 (tokens, vocabulary), and what was restored.
+MODE "stay" computes prompt and reply, saves its pages a few tokens before the end and goes on; "resume" computes those
+last tokens from the pages, in another process. Both write the logits after each of the last tokens, float32 (tokens,
+vocabulary), and what was restored.
 """
 
 import json
@@ -39,18 +39,17 @@ def main() -> None:
         chunk = tokens[start : min(prompt, start - start % context.chunk + context.chunk)]
         context.decode(chunk, start, output=True)
         cells.append(chunk, 0.1)
-        saver.advance()
+        saver.advance(prompt)
     logits = []
-    end = stop if mode == "stop" else len(tokens)
-    while len(cells) < end:
+    while len(cells) < len(tokens):
+        if len(cells) == stop:
+            saver.finish()
         context.decode([tokens[len(cells)]], len(cells), output=True)
         if len(cells) >= stop:
             logits.append(context.logits())
         cells.append([tokens[len(cells)]], 0.1)
-        saver.advance()
-    saved = saver.finish() if mode == "stop" else None
     writer.close()
-    np.savez(out, logits=np.array(logits), pages=reuse.pages, cut=str(reuse.cut), bytes=saved.bytes if saved else 0)
+    np.savez(out, logits=np.array(logits), pages=reuse.pages, cut=str(reuse.cut))
 
 
 main()

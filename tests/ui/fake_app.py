@@ -11,16 +11,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from fake_backend import delta, finished, make_ready, prompt_events
 
-from kvchat.backend.protocol import Event, Generate, Ready
+from kvchat.backend.protocol import EngineConfig, Event, Forecast, Forecasted, Generate, Preview, Ready, Warm, Warmed
 from kvchat.config import Settings
 from kvchat.paths import Paths
 from kvchat.ui.app import run_app
+from kvchat.ui.launch import Survey
 
 EVIL = "a\x1b]0;OWNED\x07b\x1b]52;c;T1dORUQ=\x07c\x1b[2Jd\x9b31me\u202ef\x00g"
 
@@ -28,14 +30,29 @@ EVIL = "a\x1b]0;OWNED\x07b\x1b]52;c;T1dORUQ=\x07c\x1b[2Jd\x9b31me\u202ef\x00g"
 class Engine:
     """Answers on a thread of its own, as the real one does."""
 
-    def __init__(self, post: Callable[[Event], None]) -> None:
+    def __init__(self, config: EngineConfig, post: Callable[[Event], None]) -> None:
+        self.config = config
         self._post = post
         self._stopped: set[str] = set()
         self.ready: Ready | None = None
 
     def start(self) -> None:
-        self.ready = make_ready()
+        ready = make_ready()
+        self.ready = replace(ready, model=replace(ready.model, path=self.config.model_path))
         self._post(self.ready)
+
+    def configure(self, config: EngineConfig) -> None:
+        self.config = config
+        self.start()
+
+    def warm(self, command: Warm) -> None:
+        self._post(Warmed(command.turn, len(command.ids), len(command.ids), len(command.ids), 0.05, None))
+
+    def forecast(self, command: Forecast) -> None:
+        self._post(Forecasted(command.turn, 40, 0, 30, 10, 0.2, None))
+
+    def preview(self, command: Preview) -> None:
+        pass
 
     def submit(self, request: Generate) -> None:
         threading.Thread(target=self._answer, args=(request,), daemon=True).start()
@@ -74,4 +91,12 @@ class Engine:
 if __name__ == "__main__":
     paths = Paths.find(os.environ)
     continued = "-c" in sys.argv
-    sys.exit(run_app(Settings(), paths, continue_last=continued, engine_factory=lambda _s, _p, post: Engine(post)))
+    sys.exit(
+        run_app(
+            Settings(),
+            paths,
+            continue_last=continued,
+            engine_factory=lambda config, _, post: Engine(config, post),
+            surveyor=lambda _, __: Survey(chosen=Path("/models/fake-1b.gguf")),
+        )
+    )

@@ -101,13 +101,13 @@ def test_status_line_in_full() -> None:
     assert text.startswith(
         "○ Qwen3-4B-Q4_K_M  K q8_0 V q4_0  ctx ━━━━━━━━ 2.1k/8.2k  reused 768 of 812 (pages)  first 0.42 s  34.1 t/s"
     )
-    assert "^N new" in text
+    assert "F2 model" in text
 
 
 @pytest.mark.parametrize(
     ("width", "kept", "dropped"),
     [
-        (120, ["2.1k/8.2k", "reused 768 of 812 (pages)", "first 0.42 s"], ["^N"]),
+        (120, ["2.1k/8.2k", "reused 768 of 812 (pages)", "first 0.42 s"], ["^S"]),
         (95, ["2.1k/8.2k", "reused 768"], ["first"]),
         (88, ["26%", "reused 768"], ["2.1k"]),
         (64, ["Qwen3-4B-Q4_K_M", "q8_0/q4_0", "━", "26%", "hit 95%", "34.1 t/s"], ["reused"]),
@@ -277,7 +277,7 @@ def test_footer_of_an_answer_that_was_cut_short(finish: str | None, text: str) -
 
 
 def test_only_the_last_answer_can_go_on() -> None:
-    shown_entries = entries([reply("cancelled"), replace(reply("cancelled"), id="n")], live=None)
+    shown_entries = entries([reply("cancelled"), replace(reply("cancelled"), id="n")], None, lambda _: ())
     assert [entry.footer for entry in shown_entries] == ["stopped", "stopped: /continue goes on"]
 
 

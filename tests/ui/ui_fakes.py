@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,31 +13,49 @@ from textual.geometry import Region
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from kvchat.backend.protocol import Event, Generate, Ready
+from kvchat.backend.protocol import EngineConfig, Event, Generate, Ready
 from kvchat.chats.thread import StoreThread
 from kvchat.config import Settings
+from kvchat.library.find import ModelFile
 from kvchat.paths import Paths
 from kvchat.ui.app import KvchatApp
 from kvchat.ui.chat_screen import ChatScreen
 from kvchat.ui.desk import Desk
 from kvchat.ui.inbox import Inbox, StoreFailed
-from kvchat.ui.launch import EngineLink
+from kvchat.ui.launch import EngineLink, Survey
+from kvchat.ui.room import Room
 
 Script = Callable[[Generate], Sequence[Event]]
 
 
 class FakeEngine(FakeBackend):
-    """Becomes ready when it is started, if `at_start` says so; else the test calls `come`."""
+    """Becomes ready when it is started, if `at_start` says so; else the test calls `come`. It is ready again as soon as
+    it is configured, unless `obedient` is False. `configured` records what it was asked for."""
 
-    def __init__(self, post: Callable[[Event], None], script: Script | None = None, at_start: bool = True) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        post: Callable[[Event], None],
+        script: Script | None = None,
+        at_start: bool = True,
+    ) -> None:
         super().__init__(None, post, script)
+        self.config = config
         self.at_start = at_start
+        self.obedient = True
         self.started = self.closed = False
+        self.configured: list[EngineConfig] = []
 
     def start(self) -> None:
         self.started = True
         if self.at_start:
-            self.come(make_ready())
+            self.come(ready_for(self.config))
+
+    def configure(self, config: EngineConfig) -> None:
+        self.configured.append(config)
+        self.config, self.ready = config, None
+        if self.obedient:
+            self.come(ready_for(config))
 
     def come(self, ready: Ready) -> None:
         self.ready = ready
@@ -51,16 +70,38 @@ class FakeEngine(FakeBackend):
         self.closed = True
 
 
+def ready_for(config: EngineConfig) -> Ready:
+    """What an engine with this configuration reports."""
+    ready = make_ready(name=Path(config.model_path).stem, context=config.context or 4096)
+    cache = replace(ready.cache, type_k=config.type_k, type_v=config.type_v, threads=config.threads or 1)
+    return replace(ready, model=replace(ready.model, path=config.model_path), cache=cache)
+
+
+FAKE = ModelFile("fake-1b", Path("/models/fake-1b.gguf"), 1 << 30, "models")
+OTHER = ModelFile("other-2b", Path("/models/other-2b.gguf"), 2 << 30, "models")
+FOUND = Survey((FAKE, OTHER), (Path("/models"),), FAKE.path)
+
+
 class Stage:
     """The app, its engine and its store in one test."""
 
-    def __init__(self, home: Path, script: Script | None, at_start: bool, settings: Settings) -> None:
+    def __init__(self, home: Path, script: Script | None, at_start: bool, settings: Settings, found: Survey) -> None:
         self.paths = Paths.find({"KVCHAT_HOME": str(home)})
         self.inbox = Inbox()
         self.store = StoreThread(self.paths.chats_db, lambda error: self.inbox.post(StoreFailed(error)))
-        self.engine = FakeEngine(self.inbox.post, script, at_start)
-        self.link = EngineLink(lambda post: self.engine, self.inbox.post)
-        self.desk = Desk(settings, self.store, self.link, self.inbox)
+        self.engine = FakeEngine(EngineConfig(""), self.inbox.post, script, at_start)
+        self.wanted: list[str | None] = []
+        self.link = EngineLink(settings, self.paths, self.inbox.post, self._make, self._look)
+        self.desk = Desk(settings, self.paths, self.store, self.link, self.inbox)
+        self._found = found
+
+    def _make(self, config: EngineConfig, _: Paths, __: Callable[[Event], None]) -> FakeEngine:
+        self.engine.config = config
+        return self.engine
+
+    def _look(self, wanted: str | None, _: Paths) -> Survey:
+        self.wanted.append(wanted)
+        return self._found
 
     def app(self, opening: str | None = None) -> KvchatApp:
         return KvchatApp(self.desk, opening)
@@ -68,25 +109,31 @@ class Stage:
 
 @contextmanager
 def stage(
-    home: Path, script: Script | None = None, *, at_start: bool = True, settings: Settings | None = None
+    home: Path,
+    script: Script | None = None,
+    *,
+    at_start: bool = True,
+    settings: Settings | None = None,
+    found: Survey = FOUND,
 ) -> Iterator[Stage]:
     """A stage that is cleared at the end."""
-    made = Stage(home, script, at_start, settings or Settings())
+    made = Stage(home, script, at_start, settings or Settings(), found)
     try:
         yield made
     finally:
         made.store.close()
 
 
-def screen(pilot: Pilot[None]) -> ChatScreen:
-    found = pilot.app.screen
+def room(pilot: Pilot[None]) -> Room:
+    """What the parts of the chat screen share."""
+    found = pilot.app.screen_stack[0]
     assert isinstance(found, ChatScreen)
-    return found
+    return found.room
 
 
 def lines(pilot: Pilot[None]) -> list[str]:
     """What stands in the transcript's view."""
-    transcript = screen(pilot).transcript
+    transcript = room(pilot).transcript
     size = transcript.size
     return [strip.text.rstrip() for strip in transcript.render_lines(Region(0, 0, size.width, size.height))]
 
@@ -96,7 +143,23 @@ def shown(pilot: Pilot[None]) -> str:
 
 
 def status(pilot: Pilot[None]) -> str:
-    return str(pilot.app.screen.query_one("#status", Static).content)
+    return str(room(pilot).screen.query_one("#status", Static).content)
+
+
+def hint(pilot: Pilot[None]) -> str:
+    """The line below the prompt."""
+    return str(room(pilot).screen.query_one("#hint", Static).content)
+
+
+def chip(pilot: Pilot[None]) -> str:
+    """The line above the prompt; "" when it is hidden."""
+    found = room(pilot).screen.query_one("#chip", Static)
+    return str(found.content) if found.display else ""
+
+
+def toasts(pilot: Pilot[None]) -> str:
+    """What is said for a moment."""
+    return "\n".join(notification.message for notification in pilot.app._notifications)
 
 
 async def until(pilot: Pilot[None], condition: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -105,7 +168,9 @@ async def until(pilot: Pilot[None], condition: Callable[[], bool], seconds: floa
         if condition():
             return
         await pilot.pause(0.01)
-    raise AssertionError(f"it never happened; transcript:\n{shown(pilot)}\nstatus: {status(pilot)}")
+    raise AssertionError(
+        f"it never happened; transcript:\n{shown(pilot)}\nstatus: {status(pilot)}\ntoasts: {toasts(pilot)}"
+    )
 
 
 async def sees(pilot: Pilot[None], text: str) -> None:
@@ -117,5 +182,5 @@ def _holds(pilot: Pilot[None], text: str) -> bool:
 
 
 async def send(pilot: Pilot[None], text: str) -> None:
-    screen(pilot).prompt.put(text)
+    room(pilot).prompt.put(text)
     await pilot.press("enter")

@@ -1,0 +1,43 @@
+"""How an engine ended, in words for the person. Owns the sentences; must not decide what happens next."""
+
+from __future__ import annotations
+
+import signal
+
+from kvchat.backend.protocol import Failure, TurnFinished, Usage
+from kvchat.errors import KvchatError
+
+CRASHES = {signal.SIGILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE}
+HOPELESS = "another llama-cpp-python may run it; to try again, remove state/journal.json (see kvchat paths)"
+
+
+def cause_of(code: int) -> str:
+    """How a process ended, by its return code, to be read on from "the engine "."""
+    if code >= 0:
+        return f"ended by itself with code {code}"
+    name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
+    return f"was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+
+
+def given_up(cause: str, *, crashed: bool, was_ready: bool) -> Failure:
+    """Why no other engine is started after one that ended by `cause`."""
+    if crashed:
+        hint = "every safer configuration died as well: this llama.cpp cannot run this model on this machine"
+    elif was_ready:
+        hint = "start it again; the log says what happened"
+    else:
+        hint = "if memory ran out: a smaller model, a smaller --ctx-size, or cache types q8_0"
+    return Failure(f"the engine {cause}, and is not started again", hint)
+
+
+def not_started(error: OSError | KvchatError) -> Failure:
+    """Why there is no process at all."""
+    if isinstance(error, KvchatError):
+        return Failure(error.message, error.hint)
+    return Failure(f"the engine process could not be started: {error.strerror or error}")
+
+
+def unfinished(turn: str, cause: str) -> TurnFinished:
+    """The end of a turn whose engine ended by `cause`."""
+    failure = Failure(f"the engine {cause}", "the text so far is kept, and can be continued")
+    return TurnFinished(turn, "died", Usage(), failure)
