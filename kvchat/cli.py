@@ -18,10 +18,8 @@ from kvchat.arguments import parse
 from kvchat.clean import clean
 from kvchat.config import Settings, load_settings
 from kvchat.config_options import BY_KEY
-from kvchat.errors import KvchatError, UsageError
+from kvchat.errors import INTERRUPTED, KvchatError, UsageError
 from kvchat.paths import Paths
-
-INTERRUPTED = 130
 
 
 class _Ls(Protocol):

@@ -44,9 +44,9 @@ class Settings:
     """Everything that can be chosen. `context`, `threads`, `kv_budget` (bytes) 0 and `gpu_layers` -1: automatic.
 
     `model` is a path or a name, None for the one last used or the best one found. `system` None: not said, so a chat
-    keeps its own; "" is a chat without one. `new_system` is that of a flag alone: what one command line says may
-    change the system prompt of an old chat, what stands in a settings file may not. `kv` False neither restores nor
-    saves KV state.
+    keeps its own; "" is a chat without one. `kv` False neither restores nor saves KV state. `given` are the keys (see
+    config_options) that a flag decided: what one command line says goes before what a chat keeps of its own, what
+    stands in a settings file does not.
     """
 
     model: str | None = None
@@ -59,9 +59,14 @@ class Settings:
     history: History = "append"
     sampling: Sampling = field(default_factory=Sampling)
     system: str | None = None
-    new_system: str | None = None
     kv: bool = True
     kv_budget: int = 0
+    given: frozenset[str] = frozenset()
+
+    @property
+    def new_system(self) -> str | None:
+        """The system prompt that replaces that of an old chat; None: it keeps its own."""
+        return self.system if "system" in self.given else None
 
 
 def load_settings(paths: Paths, environ: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
@@ -74,7 +79,7 @@ def load_settings(paths: Paths, environ: Mapping[str, str], flags: Mapping[str, 
     values.update(_from_environment(environ))
     for key, value in flags.items():
         values[key] = _read(BY_KEY[key], value, BY_KEY[key].flag)
-    settings = replace(_settings(values), new_system=values["system"] if "system" in flags else None)
+    settings = replace(_settings(values), given=frozenset(flags))
     _check_together(settings)
     return settings
 
@@ -100,9 +105,13 @@ def _settings(values: Mapping[str, Any]) -> Settings:
     return Settings(sampling=Sampling(**sampling), **rest)
 
 
+def contradictory(settings: Settings) -> bool:
+    """Whether llama.cpp refuses these settings whatever the model is: quantized values need flash attention."""
+    return settings.flash_attention == "off" and settings.type_v not in {"f16", "bf16"}
+
+
 def _check_together(settings: Settings) -> None:
-    """Refuse what llama.cpp refuses whatever the model is (LLAMA_FACTS 0.16)."""
-    if settings.flash_attention == "off" and settings.type_v not in {"f16", "bf16"}:
+    if contradictory(settings):
         raise UsageError(
             f"a V cache of type {settings.type_v} needs flash attention, which is turned off",
             "use --flash-attn auto, or --cache-type-v f16 or bf16",

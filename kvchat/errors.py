@@ -6,6 +6,8 @@ Every failure that a person can meet is a `KvchatError`: one sentence that says 
 
 from __future__ import annotations
 
+INTERRUPTED = 130  # exit code of what somebody ended by Ctrl+C before it was done
+
 
 class KvchatError(Exception):
     """What went wrong, in one sentence, and what to do about it. Exit code 1."""

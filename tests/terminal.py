@@ -70,6 +70,12 @@ class Terminal:
         """Type these bytes in one write."""
         os.write(self._master, data)
 
+    def cells(self) -> list[list[str]]:
+        """The screen as it is now, cell by cell; the second cell of a wide character is empty."""
+        with self._lock:
+            buffer, columns = self._screen.buffer, range(self._screen.columns)
+            return [[buffer[y][x].data for x in columns] for y in range(self._screen.lines)]
+
     def lines(self) -> list[str]:
         """The screen as it is now."""
         with self._lock:

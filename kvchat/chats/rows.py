@@ -1,6 +1,7 @@
-"""Chats, messages and token ids as rows. Owns the order of their columns and how they are written.
+"""Chats, messages and token ids as rows. Owns the order of their columns, how they are written, and how they are read.
 
-Must not begin or end transactions, nor know which chat or branch is shown.
+Must not begin or end transactions, nor know which chat or branch is shown. SQLite keeps any value in any column, and
+the file may be damaged or somebody else's work: what is read is made what its type says.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 import sqlite3
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 from kvchat.chats.types import Chat, Message
 
 CHAT = "c.id, c.title, c.created, c.updated, c.system, c.clock, c.model, c.head, c.deleted_at, c.settings"
 MESSAGE = "m.id, m.chat, m.parent, m.role, m.text, m.created, m.finish, m.model, m.usage, m.deleted_at"
+_LATEST = 253402214400.0  # seconds; the last day that a calendar of four digits knows
 
 
 def put_chat(connection: sqlite3.Connection, chat: Chat, head: str | None) -> None:
@@ -62,3 +65,48 @@ def put_ids(connection: sqlite3.Connection, message: str, key: str, ids: Sequenc
 def unpack_ids(blob: bytes) -> tuple[int, ...]:
     """Token ids as `put_ids` wrote them."""
     return struct.unpack(f"<{len(blob) // 4}i", blob)
+
+
+def read_chat(row: Sequence[Any]) -> Chat:
+    """The chat in a row of the columns CHAT."""
+    chat_id, title, created, updated, system, clock, model, head, deleted_at, settings = row
+    return Chat(
+        id=read_text(chat_id),
+        title=read_text(title),
+        created=_time(created),
+        updated=_time(updated),
+        system=read_text(system),
+        clock=_time(clock),
+        model=read_text(model),
+        head=None if head is None else read_text(head),
+        deleted_at=None if deleted_at is None else _time(deleted_at),
+        settings=read_text(settings),
+    )
+
+
+def read_message(row: Sequence[Any]) -> Message:
+    """The message in a row of the columns MESSAGE."""
+    message_id, chat, parent, role, text, created, finish, model, usage, deleted_at = row
+    return Message(
+        id=read_text(message_id),
+        chat=read_text(chat),
+        parent=None if parent is None else read_text(parent),
+        role="user" if role == "user" else "assistant",
+        text=read_text(text),
+        created=_time(created),
+        finish=None if finish is None else read_text(finish),
+        model=read_text(model),
+        usage=None if usage is None else read_text(usage),
+        deleted_at=None if deleted_at is None else _time(deleted_at),
+    )
+
+
+def read_text(value: object) -> str:
+    """A text column."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return "" if value is None else str(value)
+
+
+def _time(value: object) -> float:
+    return min(max(float(value), 0.0), _LATEST) if isinstance(value, int | float) else 0.0

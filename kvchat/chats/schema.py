@@ -117,6 +117,7 @@ def connect(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> sqlit
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA secure_delete = ON")  # what is removed is overwritten
+            connection.text_factory = _text
             _migrate(connection, path, migrations)
         except BaseException:
             connection.close()
@@ -235,6 +236,11 @@ def _back_up(path: Path, version: int) -> None:
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(unfinished)) as target:
         source.backup(target)
     unfinished.replace(backup)
+
+
+def _text(stored: bytes) -> str:
+    """A text as it is read. SQLite does not check what others write: one bad byte must not hide a whole chat."""
+    return stored.decode("utf-8", "replace")
 
 
 def _number(connection: sqlite3.Connection, statement: str) -> int:

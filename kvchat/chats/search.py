@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sqlite3
 
+from kvchat.chats.rows import read_text
 from kvchat.chats.types import SearchHit
 from kvchat.clean import encodable
 
@@ -48,8 +49,8 @@ def _titles(connection: sqlite3.Connection, words: list[str], most: int) -> list
     rows = connection.execute(
         "SELECT id, head, title FROM chats WHERE deleted_at IS NULL AND head IS NOT NULL ORDER BY updated DESC, id DESC"
     )
-    found = [row for row in rows if all(word in row[2].casefold() for word in folded)]
-    return [SearchHit(chat, head, title, "") for chat, head, title in found[:most]]
+    found = [hit for hit in (_hit(*row, "") for row in rows) if all(word in hit.title.casefold() for word in folded)]
+    return found[:most]
 
 
 def _indexed(
@@ -63,7 +64,7 @@ def _indexed(
         WHERE message_text MATCH ? AND {_VISIBLE}{_likes(parts)} ORDER BY message_text.rank LIMIT ?""",  # noqa: S608
         (match, *map(_pattern, parts), most),
     )
-    return [SearchHit(*row) for row in rows]
+    return [_hit(*row) for row in rows]
 
 
 def _read(connection: sqlite3.Connection, parts: list[str], most: int) -> list[SearchHit]:
@@ -72,7 +73,11 @@ def _read(connection: sqlite3.Connection, parts: list[str], most: int) -> list[S
         WHERE {_VISIBLE}{_likes(parts)} ORDER BY m.number DESC LIMIT ?""",  # noqa: S608
         (*map(_pattern, parts), most),
     )
-    return [SearchHit(chat, message, title, _around(text, parts[0])) for chat, message, title, text in rows]
+    return [_hit(chat, message, title, _around(read_text(text), parts[0])) for chat, message, title, text in rows]
+
+
+def _hit(*columns: object) -> SearchHit:
+    return SearchHit(*map(read_text, columns))
 
 
 def _likes(parts: list[str]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kvchat.chats import trash, tree
 from kvchat.chats.resolve import nearest, proper_title
-from kvchat.chats.rows import CHAT, put_chat, put_ids, put_messages, unpack_ids
+from kvchat.chats.rows import CHAT, put_chat, put_ids, put_messages, read_chat, read_text, unpack_ids
 from kvchat.chats.schema import NotSavedError, connect, immediate, translated
 from kvchat.chats.search import search
 from kvchat.chats.types import Branch, Chat, ChatSummary, KnownIds, Message, SearchHit
@@ -146,7 +146,7 @@ class ChatStore:
             row = self._connection.execute(f"SELECT {CHAT} FROM chats c WHERE c.id = ?", (chat,)).fetchone()  # noqa: S608
         if row is None:
             raise KvchatError(f"there is no chat {chat}", "`kvchat chats ls` lists them")
-        return Chat(*row)
+        return read_chat(row)
 
     def chats(self) -> tuple[ChatSummary, ...]:
         """All chats that are not in the trash, the last used first."""
@@ -162,7 +162,7 @@ class ChatStore:
             row = self._connection.execute(
                 f"SELECT {CHAT} FROM chats c WHERE c.deleted_at IS NULL {_NEWEST} LIMIT 1"  # noqa: S608
             ).fetchone()
-        return None if row is None else Chat(*row)
+        return None if row is None else read_chat(row)
 
     def resolve(self, wanted: str, *, trashed: bool = False) -> Chat:
         """The one chat that `wanted` names, see `kvchat.chats.resolve`. KvchatError names the nearest ones."""
@@ -185,11 +185,13 @@ class ChatStore:
         with translated(self._path):
             rows = self._connection.execute(
                 f"""{tree.ABOVE} SELECT i.message, i.key, CASE WHEN i.key = ? THEN i.ids END
-                FROM branch b JOIN message_ids i ON i.message = b.id ORDER BY i.message, i.key""",  # noqa: S608
+                FROM branch b JOIN message_ids i ON i.message = b.id
+                WHERE typeof(i.ids) = 'blob' AND length(i.ids) % 4 = 0 ORDER BY i.message, i.key""",  # noqa: S608
                 (head, key),
             ).fetchall()
         known: dict[str, KnownIds] = {}
-        for message, stored_key, blob in rows:
+        for *names, blob in rows:
+            message, stored_key = map(read_text, names)
             before = known.get(message, KnownIds(None, ()))
             if stored_key == key:
                 known[message] = KnownIds(unpack_ids(blob), before.other_keys)
@@ -215,7 +217,7 @@ class ChatStore:
                 f"""SELECT {CHAT}, (SELECT count(*) FROM messages m WHERE m.chat = c.id AND m.deleted_at IS NULL)
                 FROM chats c WHERE {which}"""  # noqa: S608
             ).fetchall()
-        return tuple(ChatSummary(Chat(*row[:-1]), row[-1]) for row in rows)
+        return tuple(ChatSummary(read_chat(row[:-1]), row[-1]) for row in rows)
 
     def _change(self, chat: str, change: str, *values: object, condition: str = "TRUE") -> None:
         statement = f"UPDATE chats SET {change} WHERE id = ? AND {condition}"  # noqa: S608

@@ -44,7 +44,8 @@ class StoreThread:
 
     `on_failure` hears, on the store thread, of changes that nobody waits for and that could not be written, once
     per key until it works again. Those that may work later (a full disk) are tried again every RETRY_SECONDS, unless
-    a newer change of the same key takes their place.
+    a newer change of the same key takes their place, and a last time by `close`: what fails then is told again, and is
+    lost.
     """
 
     def __init__(self, path: Path, on_failure: Callable[[KvchatError], None]) -> None:
@@ -54,7 +55,7 @@ class StoreThread:
         self._jobs: list[_Job] = []
         self._waiting: dict[str, _Job] = {}
         self._written: dict[str, float] = {}  # when the last change of a key was written, while that matters
-        self._failing: set[str] = set()
+        self._failing: dict[str, KvchatError] = {}
         self._numbers = itertools.count()
         self._closing = False
         self._store: ChatStore | None = None
@@ -86,6 +87,12 @@ class StoreThread:
             if waiting is not None:
                 waiting.replaced = True
             self._push(self._debounced(key, due, lambda store: job(store, *args, **kwargs)))
+
+    def failure(self, key: str) -> KvchatError | None:
+        """Why the last debounced change of this key is not on disk. None: it is, or was not tried yet; after `close`,
+        that it is."""
+        with self._changed:
+            return self._failing.get(key)
 
     def close(self) -> None:
         """Writes everything that waits, closes the store and ends the thread. Nothing can be run afterwards."""
@@ -158,11 +165,15 @@ class StoreThread:
             self._written = {k: at for k, at in self._written.items() if now - at < _REMEMBERED} | {key: now}
             if isinstance(error, NotSavedError) and key not in self._waiting and not self._closing:
                 self._push(self._debounced(key, now + RETRY_SECONDS, job.call))
-            news = error is not None and key not in self._failing
-            self._failing = self._failing | {key} if error is not None else self._failing - {key}
-        if news:
-            self._on_failure(error if isinstance(error, KvchatError) else _unexpected(error))
+            told = self._failing.pop(key, None) is not None and not self._closing
+            problem = None if error is None else _explained(error)
+            if problem is not None:
+                self._failing[key] = problem
+        if problem is not None and not told:
+            self._on_failure(problem)
 
 
-def _unexpected(error: BaseException | None) -> KvchatError:
+def _explained(error: BaseException) -> KvchatError:
+    if isinstance(error, KvchatError):
+        return error
     return KvchatError(f"a change could not be saved: {error!r}", "this is a bug in kvchat; please report it")

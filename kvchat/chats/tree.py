@@ -2,6 +2,9 @@
 
 Owns the statements that walk the tree; must not begin or end transactions. Nothing is really removed here: a deleted
 message keeps its text, its token ids and its place in the full-text index, and is left out of what is read.
+
+A message comes after its parent, so its number is higher. Steps that do not keep to that are not taken: a file that
+others wrote may hold a circle.
 """
 
 from __future__ import annotations
@@ -10,21 +13,23 @@ import math
 import sqlite3
 import time
 
-from kvchat.chats.rows import MESSAGE
+from kvchat.chats.rows import MESSAGE, read_message
 from kvchat.chats.types import Branch, Message
 from kvchat.errors import KvchatError
 
-# From a message up to the root. `depth` is 0 for the message itself.
-ABOVE = """WITH RECURSIVE branch (id, parent, depth) AS (
-    SELECT id, parent, 0 FROM messages WHERE id = ?
+# From a message up to the root, within its chat. `depth` is 0 for the message itself.
+ABOVE = """WITH RECURSIVE branch (id, parent, depth, number, chat) AS (
+    SELECT id, parent, 0, number, chat FROM messages WHERE id = ?
     UNION ALL
-    SELECT m.id, m.parent, b.depth + 1 FROM branch b JOIN messages m ON m.id = b.parent
+    SELECT m.id, m.parent, b.depth + 1, m.number, m.chat
+    FROM branch b JOIN messages m ON m.id = b.parent AND m.number < b.number AND m.chat = b.chat
 )"""
 # From a message down to all leaves, but not into what is deleted.
 _BELOW = """WITH RECURSIVE below (id, number) AS (
     SELECT id, number FROM messages WHERE id = ?
     UNION ALL
-    SELECT m.id, m.number FROM below b JOIN messages m ON m.parent = b.id WHERE m.deleted_at IS NULL
+    SELECT m.id, m.number FROM below b JOIN messages m ON m.parent = b.id AND m.number > b.number
+    WHERE m.deleted_at IS NULL
 )"""
 
 
@@ -34,7 +39,7 @@ def path(connection: sqlite3.Connection, head: str | None) -> tuple[Message, ...
         f"{ABOVE} SELECT {MESSAGE} FROM branch b JOIN messages m ON m.id = b.id ORDER BY b.depth DESC",  # noqa: S608
         (head,),
     )
-    return tuple(Message(*row) for row in rows)
+    return tuple(map(read_message, rows))
 
 
 def branch(connection: sqlite3.Connection, chat: str, head: str | None) -> Branch:
@@ -44,10 +49,11 @@ def branch(connection: sqlite3.Connection, chat: str, head: str | None) -> Branc
         WHERE s.deleted_at IS NULL OR s.id = b.id ORDER BY s.number""",  # noqa: S608
         (head, chat),
     )
-    siblings: dict[str, tuple[str, ...]] = {}
+    found: dict[str, tuple[str, ...]] = {}
     for message, sibling in rows:
-        siblings[message] = (*siblings.get(message, ()), sibling)
-    return Branch(path(connection, head), siblings)
+        found[message] = (*found.get(message, ()), sibling)
+    messages = path(connection, head)
+    return Branch(messages, {message.id: found.get(message.id, (message.id,)) for message in messages})
 
 
 def show(connection: sqlite3.Connection, chat: str, message: str) -> Branch:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 Role = Literal["user", "assistant"]
 
@@ -94,3 +95,13 @@ class KnownIds:
 
     ids: tuple[int, ...] | None
     other_keys: tuple[str, ...]
+
+
+def stored_object(text: str | None) -> dict[str, Any]:
+    """The JSON object in `Chat.settings` or `Message.usage`; empty when there is none, or it is damaged. Its values can
+    be anything: whoever wants one checks that it is what it should be."""
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

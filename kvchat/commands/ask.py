@@ -11,22 +11,21 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TextIO
 
+from kvchat.backend.client import Backend, EngineFactory
 from kvchat.backend.local import Engine
 from kvchat.backend.protocol import Failure, TurnFinished
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat
-from kvchat.commands.engines import CommandEngine, EngineFactory
+from kvchat.commands.choosing import as_before, choice_to_keep, choose_model
 from kvchat.commands.printing import Printer
 from kvchat.commands.report import Answer, report, summary
 from kvchat.commands.turn import Inbox, Outcome, TurnWatch, catch_signals
 from kvchat.config import Settings, engine_config
-from kvchat.conversation import Conversation
-from kvchat.errors import KvchatError, UsageError
-from kvchat.library.find import ModelFile, drop_in_folders, find_models, resolve
+from kvchat.conversation import Conversation, EngineChoice
+from kvchat.errors import INTERRUPTED, KvchatError, UsageError
 from kvchat.paths import Paths, ensure_private
 
-INTERRUPTED = 130
 LARGEST_INPUT = 16 << 20  # characters; more than any context holds
 
 
@@ -47,7 +46,7 @@ def run_ask(
     """Ask in a new chat, in `chat` (id, beginning of one, or title) or in the last one; the exit code.
 
     `resume` goes on with an unfinished answer instead. KvchatError when there is no answer: stdout has none then,
-    or only what had come, and the chat keeps it.
+    or only what had come, and the chat keeps it. Also when the chat cannot keep the answer: stdout has it then.
     """
     if resume and question:
         raise UsageError("--resume goes on with an answer and takes no question", "leave one of them out")
@@ -56,17 +55,25 @@ def run_ask(
     inbox = Inbox()
     printer = Printer(out, err, quiet=json)
     with ExitStack() as stack:
+        stack.callback(_say_unsaved, inbox, printer)
         store = StoreThread(paths.chats_db, inbox.put)
         stack.callback(store.close)
         old = _chat(store, chat, continue_last or resume)
-        config = engine_config(settings, _model(settings, paths, old).path, paths)
+        model = choose_model(settings, paths, old, store.run(ChatStore.latest).result())
+        settings = as_before(settings, model, old)
+        config = engine_config(settings, model.path, paths)
+        choice = choice_to_keep(config, settings, old)
         engine = engine_factory(config, inbox.put, paths.state_folder, paths.log_file)
         stack.callback(engine.close)
         engine.start()
         conversation = _conversation(store, engine, old, settings)
         with catch_signals(inbox):
+            if old is None:  # written with the question
+                _keep(choice, conversation, printer)
             (conversation.resume() if resume else conversation.submit(text)).result()
             outcome = TurnWatch(conversation, config, inbox, printer).run()
+            if old is not None and outcome.ready is not None:
+                _keep(choice, conversation, printer)
     return _finish(outcome, conversation, printer, json)
 
 
@@ -93,13 +100,17 @@ def _chat(store: StoreThread, wanted: str | None, last: bool) -> Chat | None:
     return chat
 
 
-def _model(settings: Settings, paths: Paths, chat: Chat | None) -> ModelFile:
-    """The model that is asked for, else the chat's, else the default."""
-    name = settings.model or (chat.model if chat else None) or None
-    return resolve(name, find_models(paths, drop_in_folders()))
+def _keep(choice: EngineChoice, conversation: Conversation, printer: Printer) -> None:
+    """The chat remembers with what it is run. Without that it can still go on, so it is no reason to fail."""
+    try:
+        conversation.set_engine(
+            choice.model_path, choice.type_k, choice.type_v, choice.context, choice.flash_attention
+        ).result()
+    except KvchatError as error:
+        printer.problem(error)
 
 
-def _conversation(store: StoreThread, engine: CommandEngine, chat: Chat | None, settings: Settings) -> Conversation:
+def _conversation(store: StoreThread, engine: Backend, chat: Chat | None, settings: Settings) -> Conversation:
     if chat is None:
         return Conversation.start(
             store,
@@ -120,6 +131,12 @@ def _conversation(store: StoreThread, engine: CommandEngine, chat: Chat | None, 
     ).result()
 
 
+def _say_unsaved(inbox: Inbox, printer: Printer) -> None:
+    """What the store has said since somebody listened, up to its end."""
+    for error in inbox.errors():
+        printer.problem(error)
+
+
 def _finish(outcome: Outcome, conversation: Conversation, printer: Printer, json: bool) -> int:
     """Say how it ended."""
     finished, ready = outcome.finished, outcome.ready
@@ -136,6 +153,8 @@ def _finish(outcome: Outcome, conversation: Conversation, printer: Printer, json
         answer = Answer(conversation.chat.id, reply.id, reply.text, finished.reason)
         printer.line(jsonlib.dumps(report(answer, ready, finished.usage)))
     printer.aside(summary(finished.usage))
+    if unsaved := conversation.unsaved:
+        raise KvchatError(f"this answer could not be saved in its chat: {unsaved.message}", unsaved.hint)
     return INTERRUPTED if finished.reason == "cancelled" else 0
 
 

@@ -19,6 +19,7 @@ from kvchat.chats.store import ChatStore
 from kvchat.chats.trash import TRASH_DAYS
 from kvchat.chats.types import Chat, ChatSummary, Message, SearchHit
 from kvchat.clean import clean, clean_line
+from kvchat.conversation import read_usage
 from kvchat.paths import Paths
 
 _USAGE = ("prompt_tokens", "reused", "computed", "decode_tokens")
@@ -118,9 +119,9 @@ def _named(chat: Chat) -> dict[str, object]:
 
 def _shown(message: Message) -> dict[str, object]:
     flat = asdict(message)
-    usage = jsonlib.loads(flat.pop("usage") or "{}")
-    del flat["deleted_at"]
-    return flat | {name: usage.get(name) for name in _USAGE}
+    del flat["usage"], flat["deleted_at"]
+    usage = read_usage(message)
+    return flat | {name: None if usage is None else getattr(usage, name) for name in _USAGE}
 
 
 def _print_change(chat: Chat, said: str, json: bool, out: TextIO) -> None:

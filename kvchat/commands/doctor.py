@@ -19,12 +19,12 @@ from typing import TextIO
 
 import kvchat
 from kvchat import machine
+from kvchat.backend.client import EngineFactory
 from kvchat.backend.journal import read_report
 from kvchat.backend.local import Engine
 from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Ready
 from kvchat.backend.tuning import read_report as read_tuning
 from kvchat.clean import clean
-from kvchat.commands.engines import EngineFactory
 from kvchat.config import Settings, engine_config
 from kvchat.errors import KvchatError
 from kvchat.library.find import ModelFile, drop_in_folders, find_models, resolve

@@ -1,17 +1,14 @@
-"""`kvchat kv ls`, `kv show` and `kv verify`: the KV that is kept on disk. Owns how it is printed; needs no engine.
-
-Names of models come from files that others made: they are cleaned before they reach a terminal.
-"""
+"""`kvchat kv ls`, `kv show` and `kv verify`: the KV that is kept on disk. Owns how it is printed; needs no engine."""
 
 from __future__ import annotations
 
 import json as jsonlib
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TextIO
 
 from kvchat.clean import clean_line
+from kvchat.commands.table import print_facts, print_table, size_text
 from kvchat.kv.namespace import Namespace
 from kvchat.kv.overview import SHORT_KEY, Chain, ChainPages, chain_pages, chains
 from kvchat.kv.rows import Row
@@ -42,9 +39,9 @@ def run_ls(paths: Paths, *, json: bool, out: TextIO) -> int:
     if json:
         print(jsonlib.dumps([asdict(chain) for chain in found], indent=2), file=out)
     elif found:
-        _print_table([_CHAIN_COLUMNS, *(_chain_cells(chain) for chain in found)], out)
+        print_table(_CHAIN_COLUMNS, map(_chain_cells, found), out, numbers=_NUMBERS)
         pages, size = sum(chain.pages for chain in found), sum(chain.bytes for chain in found)
-        print(f"\n{_counted(pages, 'page')}, {_size(size)}", file=out)
+        print(f"\n{_counted(pages, 'page')}, {size_text(size)}", file=out)
     else:
         print(f"no saved KV in {clean_line(str(paths.kv_folder))}", file=out)
     return 0
@@ -91,11 +88,9 @@ def _page_fields(row: Row) -> dict[str, object]:
 def _print_chain(found: ChainPages, out: TextIO) -> None:
     chain = found.chain
     facts = {"chain": chain.chain, "branches off": chain.parent or "-", **_namespace_facts(found.namespace)}
-    width = max(map(len, facts))
-    for label, text in facts.items():
-        print(f"{label:<{width}}  {clean_line(text)}", file=out)
+    print_facts(facts, out)
     print(file=out)
-    _print_table([_PAGE_COLUMNS, *(_page_cells(row) for row in found.pages)], out)
+    print_table(_PAGE_COLUMNS, map(_page_cells, found.pages), out, numbers=_NUMBERS)
 
 
 def _namespace_facts(namespace: Namespace | None) -> dict[str, str]:
@@ -112,28 +107,22 @@ def _namespace_facts(namespace: Namespace | None) -> dict[str, str]:
 
 
 def _print_report(report: VerifyReport, paths: Paths, out: TextIO) -> None:
-    print(f"{_counted(report.pages, 'page')} sound, {_size(report.bytes)}", file=out)
+    print(f"{_counted(report.pages, 'page')} sound, {size_text(report.bytes)}", file=out)
     if report.damaged:
         aside = clean_line(str(paths.kv_folder / "damaged"))
         print(f"{_counted(report.damaged, 'page')} damaged, moved to {aside}", file=out)
     if report.unreadable:
         print(f"{_counted(report.unreadable, 'page')} unreadable, left where they are", file=out)
+    if report.foreign:
+        print(f"{_counted(report.foreign, 'page')} of another version of kvchat, left where they are", file=out)
     if report.stale:
         print(f"{_counted(report.stale, 'page')} in the index without a file, forgotten", file=out)
     if report.added:
         print(f"{_counted(report.added, 'page')} not in the index, added", file=out)
+    if report.corrected:
+        print(f"{_counted(report.corrected, 'page')} wrong in the index, corrected", file=out)
     if report.temporary:
         print(f"{_counted(report.temporary, 'unfinished file')} deleted", file=out)
-
-
-def _print_table(rows: Sequence[Sequence[str]], out: TextIO) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (
-            cell.rjust(width) if name in _NUMBERS else cell.ljust(width)
-            for name, cell, width in zip(rows[0], row, widths, strict=True)
-        )
-        print("  ".join(cells).rstrip(), file=out)
 
 
 def _chain_cells(chain: Chain) -> tuple[str, ...]:
@@ -141,11 +130,11 @@ def _chain_cells(chain: Chain) -> tuple[str, ...]:
         chain.chain,
         chain.parent or "-",
         clean_line(chain.model) or "?",
-        clean_line(f"{chain.type_k or '?'}/{chain.type_v or '?'}"),
+        f"{chain.type_k or '?'}/{chain.type_v or '?'}",
         str(chain.start),
         str(chain.tokens),
         str(chain.pages),
-        _size(chain.bytes),
+        size_text(chain.bytes),
         _when(chain.last_use),
         str(chain.hits),
         _seconds(chain.seconds_saved),
@@ -156,10 +145,10 @@ def _chain_cells(chain: Chain) -> tuple[str, ...]:
 def _page_cells(row: Row) -> tuple[str, ...]:
     return (
         row.key.hex()[:SHORT_KEY],
-        clean_line(row.tag) or "-",
+        row.tag or "-",
         str(row.position),
         str(row.tokens),
-        _size(row.bytes),
+        size_text(row.bytes),
         _seconds(row.seconds),
         _when(row.last_use),
         str(row.hits),
@@ -178,10 +167,3 @@ def _when(seconds: float) -> str:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
-
-
-def _size(number: int) -> str:
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if number >= size:
-            return f"{number / size:.1f} {unit}"
-    return f"{number} B"

@@ -1,7 +1,4 @@
-"""`kvchat models ls` and `models show`: which models there are and what they are. Must not load or change one.
-
-Names and metadata come from files that others made: they are cleaned before they reach a terminal.
-"""
+"""`kvchat models ls` and `models show`: which models there are and what they are. Must not load or change one."""
 
 from __future__ import annotations
 
@@ -10,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TextIO
 
 from kvchat.backend.protocol import CACHE_TYPES
-from kvchat.clean import clean
+from kvchat.clean import clean_line
+from kvchat.commands.table import print_facts, print_table, size_text
 from kvchat.errors import KvchatError
 from kvchat.formats.gguf import GgufHeader, read_header
 from kvchat.kv.geometry import Geometry, geometry
@@ -46,7 +44,7 @@ def run_ls(paths: Paths, *, json: bool, out: TextIO) -> int:
     elif entries:
         _print_table(entries, out)
     else:
-        print(f"no models; put a .gguf file into {clean(str(paths.models_folder))}", file=out)
+        print(f"no models; put a .gguf file into {clean_line(str(paths.models_folder))}", file=out)
     return 0
 
 
@@ -111,60 +109,46 @@ def _parameters(model: ModelFile, header: GgufHeader) -> int:
 
 
 def _print_table(entries: list[_Entry], out: TextIO) -> None:
-    rows = [_COLUMNS, *(_cells(entry) for entry in entries)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (
-            cell.rjust(width) if name in _NUMBERS else cell.ljust(width)
-            for name, cell, width in zip(_COLUMNS, row, widths, strict=True)
-        )
-        print("  ".join(cells).rstrip(), file=out)
+    print_table(_COLUMNS, map(_cells, entries), out, numbers=_NUMBERS)
     for entry in entries:
         if entry.error:
-            print(f"{_line(entry.name)}: {_line(entry.error)}", file=out)
+            print(f"{clean_line(entry.name)}: {clean_line(entry.error)}", file=out)
 
 
 def _cells(entry: _Entry) -> tuple[str, ...]:
-    texts = (
+    return (
         entry.name,
         entry.architecture or "-",
         entry.attention or "-",
         "-" if entry.parameters is None else _count(entry.parameters),
         entry.quantization or "-",
-        _size(entry.size),
+        size_text(entry.size),
         "-" if entry.context_trained is None else f"{entry.context_trained:,}",
         entry.source,
     )
-    return tuple(map(_line, texts))
 
 
 def _print_facts(model: ModelFile, header: GgufHeader, shape: Geometry, out: TextIO) -> None:
     per_token = {kind: _bytes_per_token(shape, kind) for kind in CACHE_TYPES}
-    lines = {
+    facts = {
         "name": model.name,
         "title": header.text("general.name") or "-",
         "architecture": header.architecture,
         "attention": f"{shape.attention}, {shape.layers} layers"
         + (f", window {shape.window:,} tokens" if shape.window else ""),
         "parameters": _count(_parameters(model, header)),
-        "weights": f"{header.quantization}, {_size(model.size)}",
+        "weights": f"{header.quantization}, {size_text(model.size)}",
         "context": f"{shape.context_trained:,} tokens",
         "KV per token": ", ".join(
             f"{kind} {'not possible' if size is None else f'{size:,} bytes'}" for kind, size in per_token.items()
         ),
-        "state": f"{_size(shape.state_bytes)} per chat" if shape.state_bytes else "-",
+        "state": f"{size_text(shape.state_bytes)} per chat" if shape.state_bytes else "-",
         "KV on disk": "yes" if shape.paged else "not for this architecture",
         "chat template": "yes" if header.chat_template else "none, ChatML is used",
         "path": str(model.path),
         "source": model.source,
     }
-    width = max(map(len, lines))
-    for label, text in lines.items():
-        print(f"{label:<{width}}  {_line(text)}", file=out)
-
-
-def _line(text: str) -> str:
-    return " ".join(clean(text).split())
+    print_facts(facts, out)
 
 
 def _count(number: int) -> str:
@@ -172,10 +156,3 @@ def _count(number: int) -> str:
         if number >= size:
             return f"{number / size:.3g}{unit}"
     return str(number)
-
-
-def _size(number: int) -> str:
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if number >= size:
-            return f"{number / size:.1f} {unit}"
-    return f"{number} B"

@@ -8,10 +8,11 @@ from __future__ import annotations
 import queue
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
+from kvchat.backend.journal import EXTRA_BUFFERS, FLASH, TYPES
 from kvchat.backend.protocol import (
     CacheInfo,
     EngineConfig,
@@ -49,6 +50,16 @@ class Inbox(queue.SimpleQueue[Event | Interrupt | KvchatError]):
                 return self.get(timeout=_POLL)
             except queue.Empty:
                 continue
+
+    def errors(self) -> list[KvchatError]:
+        """The errors among all that has come so far, which is taken out."""
+        found: list[KvchatError] = []
+        with suppress(queue.Empty):
+            while True:
+                item = self.get_nowait()
+                if isinstance(item, KvchatError):
+                    found.append(item)
+        return found
 
 
 @contextmanager
@@ -141,11 +152,12 @@ class TurnWatch:
                 self._finished = event
 
     def _say_notes(self, ready: Ready) -> None:
-        """What the engine chose otherwise. A script need not hear each time of what it did not ask for."""
+        """What the engine chose otherwise than asked. What does not work on this machine is said once, when it is found
+        out, and by `kvchat doctor`; what a model has that not everybody wants to know, to somebody who watches."""
         for note in ready.notes:
             if self._died or not as_asked(self._asked, ready.cache):
                 self._printer.note(note)
-            else:
+            elif not note.startswith((EXTRA_BUFFERS, FLASH, TYPES)):
                 self._printer.aside(f"note: {note}")
 
     def _write(self, text: str, end: bool = False) -> None:

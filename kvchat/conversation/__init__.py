@@ -1,7 +1,8 @@
 """One open chat, for the app and for `ask` alike: what a person can do with it, and apply(event)."""
 
+from kvchat.backend.client import Backend
 from kvchat.conversation.conversation import Conversation
-from kvchat.conversation.preferences import EngineChoice
-from kvchat.conversation.turns import Backend, LiveTurn, Phase
+from kvchat.conversation.preferences import EngineChoice, engine_choice
+from kvchat.conversation.turns import LiveTurn, Phase, read_usage
 
-__all__ = ["Backend", "Conversation", "EngineChoice", "LiveTurn", "Phase"]
+__all__ = ["Backend", "Conversation", "EngineChoice", "LiveTurn", "Phase", "engine_choice", "read_usage"]

@@ -13,6 +13,7 @@ import time
 from concurrent.futures import Future
 from dataclasses import replace
 
+from kvchat.backend.client import Backend
 from kvchat.backend.protocol import (
     ConfigureFailed,
     EngineDied,
@@ -32,7 +33,6 @@ from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Branch, Chat, Message
 from kvchat.clean import encodable
 from kvchat.conversation.parts import Parts
-from kvchat.conversation.turns import Backend
 from kvchat.errors import KvchatError
 
 _RESUMABLE: frozenset[str | None] = frozenset({None, "length", "context", "cancelled", "error", "died"})

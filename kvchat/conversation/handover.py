@@ -11,10 +11,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Literal
 
+from kvchat.backend.client import Backend
 from kvchat.backend.protocol import Generate, PromptMessage, Ready
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Branch, Chat, Message
-from kvchat.conversation.turns import Backend, TurnPlan, ids_key, request
+from kvchat.conversation.turns import TurnPlan, ids_key, request
 
 Stage = Literal["saving", "unsaved", "waiting", "sent", "refused"]
 
@@ -113,11 +114,13 @@ class HandOver:
 class Turn:
     """What a Conversation remembers of the turn that it started last; only its own thread reads and writes it.
 
-    `chat` and `branch` are those from before the turn. `ready` is None while the turn waits for the model. `ids` are
-    those of the reply so far; None until the prompt is tokenized, since before that nothing is known of them.
+    `write_key` is the one of the reply's debounced writes. `chat` and `branch` are those from before the turn. `ready`
+    is None while the turn waits for the model. `ids` are those of the reply so far; None until the prompt is tokenized,
+    since before that nothing is known of them.
     """
 
     hand_over: HandOver
+    write_key: str
     chat: Chat
     branch: Branch
     system: str

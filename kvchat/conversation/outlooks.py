@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
+from kvchat.backend.client import Backend
 from kvchat.backend.protocol import (
     EngineConfig,
     Forecast,
@@ -25,7 +26,7 @@ from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import KnownIds, Message
 from kvchat.conversation.open_chat import OpenChat
-from kvchat.conversation.turns import Backend, Options, TurnPlan, ids_key, request
+from kvchat.conversation.turns import Options, TurnPlan, ids_key, request
 
 Kind = Literal["warm", "forecast", "preview"]
 

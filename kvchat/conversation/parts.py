@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
+from kvchat.backend.client import Backend
 from kvchat.backend.protocol import (
     CacheType,
     EngineConfig,
@@ -26,7 +27,8 @@ from kvchat.conversation.open_chat import OpenChat
 from kvchat.conversation.outlooks import Outlooks
 from kvchat.conversation.preferences import EngineChoice, Preferences
 from kvchat.conversation.turning import Turning
-from kvchat.conversation.turns import Backend, LiveTurn, Options
+from kvchat.conversation.turns import LiveTurn, Options
+from kvchat.errors import KvchatError
 
 
 class Parts:
@@ -74,6 +76,13 @@ class Parts:
         """The turn that is going on."""
         self._settle()
         return self._turning.live
+
+    @property
+    def unsaved(self) -> KvchatError | None:
+        """Why the reply of the last turn could not be written as it stands in `messages`; None: it was, or waits for
+        its turn. Once the store is closed, this is how it stays."""
+        self._settle()
+        return self._turning.unsaved
 
     def siblings(self, message_id: str) -> tuple[str, ...]:
         """The ids of all that stands in the place of this message, itself too, the oldest first; none for a message

@@ -8,21 +8,22 @@ cannot be understood in the stored settings (a newer version may have written th
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, get_args
+from typing import Any, TypeGuard, get_args
 
 from kvchat.backend.protocol import CACHE_TYPES, CacheType, FlashAttention, Sampling
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
+from kvchat.chats.types import Chat, stored_object
 from kvchat.clean import encodable
 from kvchat.conversation.open_chat import OpenChat
 
 _FLOATS = frozenset({"temperature", "top_p", "min_p", "repeat_penalty"})
 _INTEGERS = frozenset({"top_k", "repeat_last_n"})
 _OPTIONAL = frozenset({"seed", "max_tokens"})  # integers or None
+_LARGEST = 1 << 32  # no number that anybody chooses, and what fits where llama.cpp takes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,18 @@ class EngineChoice:
     type_v: CacheType
     context: int
     flash_attention: FlashAttention
+
+
+def engine_choice(chat: Chat) -> EngineChoice | None:
+    """With what a chat was last run, as `Preferences.set_engine` kept it; None when it was not kept."""
+    stored = stored_object(chat.settings)
+    model, k, v, context = (stored.get(name) for name in ("model", "type_k", "type_v", "context"))
+    flash: Any = stored.get("flash_attention")
+    if not isinstance(model, str) or not _is_integer(context, 0):
+        return None
+    if k not in CACHE_TYPES or v not in CACHE_TYPES or flash not in get_args(FlashAttention):
+        return None
+    return EngineChoice(model, k, v, context, flash)
 
 
 class Preferences:
@@ -51,15 +64,8 @@ class Preferences:
 
     @property
     def engine(self) -> EngineChoice | None:
-        """What `set_engine` kept; None when the chat was never run."""
-        stored = self._stored()
-        model, k, v, context = (stored.get(name) for name in ("model", "type_k", "type_v", "context"))
-        flash: Any = stored.get("flash_attention")
-        if not isinstance(model, str) or not isinstance(context, int) or context < 0:
-            return None
-        if k not in CACHE_TYPES or v not in CACHE_TYPES or flash not in get_args(FlashAttention):
-            return None
-        return EngineChoice(model, k, v, context, flash)
+        """See `engine_choice`."""
+        return engine_choice(self._open.chat)
 
     def set_sampling(self, sampling: Sampling) -> Future[None]:
         """Makes the values that are not the defaults the chat's own, and those that were its own before."""
@@ -78,7 +84,7 @@ class Preferences:
         return self._write(ChatStore.set_system, self._open.chat.system)
 
     def _keep(self, values: dict[str, object]) -> Future[None]:
-        settings = json.dumps({**self._stored(), **values})
+        settings = json.dumps({**stored_object(self._open.chat.settings), **values})
         if settings == self._open.chat.settings:
             return _done()
         self._open.chat = replace(self._open.chat, settings=settings)
@@ -87,15 +93,8 @@ class Preferences:
     def _write(self, job: Callable[[ChatStore, str, str], None], value: str) -> Future[None]:
         return self._store.run(job, self._open.chat.id, value) if self._open.saved else _done()
 
-    def _stored(self) -> dict[str, Any]:
-        try:
-            stored = json.loads(self._open.chat.settings)
-        except ValueError:
-            return {}
-        return stored if isinstance(stored, dict) else {}
-
     def _own_sampling(self) -> dict[str, Any]:
-        stored = self._stored().get("sampling")
+        stored = stored_object(self._open.chat.settings).get("sampling")
         if not isinstance(stored, dict):
             return {}
         names = [
@@ -112,13 +111,13 @@ def _done() -> Future[None]:
 
 def _fits(name: str, value: object) -> bool:
     if name in _FLOATS:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _LARGEST
     if name in _INTEGERS:
-        return _is_integer(value)
+        return _is_integer(value, -1)
     if name in _OPTIONAL:
-        return value is None or _is_integer(value)
+        return value is None or _is_integer(value, 0)
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _is_integer(value: object, least: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < _LARGEST

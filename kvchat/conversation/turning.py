@@ -11,6 +11,7 @@ import time
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 
+from kvchat.backend.client import Backend
 from kvchat.backend.protocol import (
     Failure,
     FinishReason,
@@ -31,7 +32,7 @@ from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat, Message
 from kvchat.conversation.handover import HandOver, Turn
 from kvchat.conversation.open_chat import OpenChat
-from kvchat.conversation.turns import Backend, LiveTurn, Options, TurnPlan
+from kvchat.conversation.turns import LiveTurn, Options, TurnPlan
 from kvchat.errors import KvchatError
 
 PARTIAL_SECONDS = 0.5  # between two commits of a reply that is being written
@@ -60,6 +61,11 @@ class Turning:
         if self._load_failure is not None and self._backend.ready is None:
             raise KvchatError(self._load_failure.message, self._load_failure.hint)
 
+    @property
+    def unsaved(self) -> KvchatError | None:
+        """Why the reply of the last turn is not on disk as it stands here."""
+        return None if self._turn is None else self._store.failure(self._turn.write_key)
+
     def begin(
         self,
         chat: Chat,
@@ -78,7 +84,7 @@ class Turning:
         self.live = LiveTurn(turn_id, reply.id, time.monotonic(), reply.text)
         plan = TurnPlan(turn_id, chat, past, options, continue_reply=past[-1].id == reply.id, edited=edited)
         hand_over = HandOver(self._backend, plan)
-        self._turn = Turn(hand_over, *before, chat.system, ready)
+        self._turn = Turn(hand_over, f"reply {reply.id}", *before, chat.system, ready)
 
         def change(store: ChatStore) -> None:
             if new:
@@ -166,7 +172,7 @@ class Turning:
         reply = replace(self._open.messages[-1], text=self.live.text, model=turn.model)
         self._open.replace_last(reply)
         self._store.debounce(
-            f"reply {reply.id}",
+            turn.write_key,
             PARTIAL_SECONDS,
             ChatStore.update_partial,
             reply.id,
@@ -203,4 +209,4 @@ class Turning:
         self._open.replace_last(reply)
         self._open.chat = replace(self._open.chat, updated=now, model=reply.model or self._open.chat.model)
         self.live = None
-        self._store.debounce(f"reply {reply.id}", 0, turn.hand_over.finish, reply, now, turn.reply_ids)
+        self._store.debounce(turn.write_key, 0, turn.hand_over.finish, reply, now, turn.reply_ids)

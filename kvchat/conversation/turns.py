@@ -6,53 +6,23 @@ Pure values. Must not hold the state of a conversation (`Conversation` does), re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
-from typing import Literal, Protocol
+from typing import Literal
 
 from kvchat.backend.protocol import (
-    Forecast,
     Generate,
     History,
-    Preview,
     PromptMessage,
     PromptProgress,
-    Ready,
     Restored,
     Sampling,
-    Warm,
+    Usage,
 )
-from kvchat.chats.types import Chat, KnownIds, Message
+from kvchat.chats.types import Chat, KnownIds, Message, stored_object
 
 Phase = Literal["queued", "prompt", "prefill", "decode"]
-
-
-class Backend(Protocol):
-    """How a conversation reaches a model.
-
-    `ready` and `cancel` are used on the thread of the conversation, what sends a message's ids on the store thread,
-    which has them: `submit` right after the commit of what it answers. So all of them must be safe to call from
-    different threads, and must not wait for the engine: a send under a lock is all they do.
-    """
-
-    @property
-    def ready(self) -> Ready | None:
-        """The loaded model; None while there is none."""
-
-    def submit(self, request: Generate) -> None:
-        """Starts a turn. Its events go to `Conversation.apply`, by way of the thread of the conversation."""
-
-    def cancel(self, turn: str) -> None:
-        """Stops a turn that was submitted. Its TurnFinished still comes."""
-
-    def warm(self, command: Warm) -> None:
-        """Answered by Warmed, or not at all when a turn comes first."""
-
-    def forecast(self, command: Forecast) -> None:
-        """Answered by Forecasted, or not at all when a turn or a newer one comes first."""
-
-    def preview(self, command: Preview) -> None:
-        """Answered by Previewed, or not at all when a turn or a newer one comes first."""
+_ENDLESS = 1 << 62  # more tokens, bytes or seconds than there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +62,22 @@ class TurnPlan:
     options: Options
     continue_reply: bool = False
     edited: bool = False
+
+
+def read_usage(message: Message) -> Usage | None:
+    """What a reply cost. None: the engine reported nothing. What cannot be understood of it (another version may have
+    written it, or the file is damaged) stands at its default."""
+    stored, plain = stored_object(message.usage), Usage()
+    names = [each.name for each in fields(Usage) if _fits(getattr(plain, each.name), stored.get(each.name))]
+    return replace(plain, **{name: stored[name] for name in names}) if stored else None
+
+
+def _fits(default: object, value: object) -> bool:
+    """Whether `value` is of the kind of the field's default; None is that of an optional text."""
+    if default is None:
+        return isinstance(value, str)
+    kind = int if isinstance(default, int) else int | float
+    return isinstance(value, kind) and not isinstance(value, bool) and 0 <= value < _ENDLESS
 
 
 def ids_key(text_key: str, system: str) -> str:

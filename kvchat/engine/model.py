@@ -13,7 +13,7 @@ from kvchat.backend.protocol import EngineConfig, ModelInfo
 from kvchat.engine.llama import NativeModel
 from kvchat.engine.template import choose_template
 from kvchat.errors import KvchatError
-from kvchat.formats.gguf import fingerprint, read_header
+from kvchat.formats.gguf import fingerprint, model_name, read_header
 from kvchat.kv.geometry import geometry
 
 VOCABULARY_STRIDE = 16
@@ -65,7 +65,7 @@ class Model:
 
     def info(self, config: EngineConfig) -> ModelInfo:
         return ModelInfo(
-            name=self.path.stem,
+            name=model_name(self.path),
             path=str(self.path),
             architecture=self.header.architecture,
             attention=self.geometry.attention,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import struct
 from collections import Counter
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ MAGIC = b"GGUF"
 LONGEST_STRING = 1 << 20
 LONGEST_ARRAY = 1024
 _KEPT_BYTES = 16 << 20
+_NUMBER_BYTES = 40  # what a number in a tuple takes, or a little more
 _LONGEST_NAME = 1 << 16
 _MOST_KEYS = 1 << 16
 _MOST_TENSORS = 1 << 17
@@ -33,6 +35,7 @@ _SAMPLE = 4096
 _LONGEST_TENSOR_NAME = 63
 _MOST_DIMENSIONS = 4
 _LARGEST = 2**63 - 1
+PART_NAME = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<parts>\d{5})", re.ASCII)
 
 _STRING, _ARRAY = 8, 9
 _NUMBERS: dict[int, tuple[str, struct.Struct]] = {
@@ -63,7 +66,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array. `values` are kept for numbers and up to LONGEST_ARRAY elements, else None."""
+    """An array. `values` are kept for numbers, up to LONGEST_ARRAY elements and while there is room, else None."""
 
     kind: str
     length: int
@@ -149,6 +152,12 @@ class GgufHeader:
         return elements.most_common(1)[0][0].upper() if elements else ""
 
 
+def model_name(path: Path) -> str:
+    """What a model is called: its file without suffix, and without the number of the part if it is split."""
+    part = PART_NAME.fullmatch(path.stem)
+    return part["stem"] if part else path.stem
+
+
 def read_header(path: Path) -> GgufHeader:
     """The header of a GGUF file, in about 0.15 s for a vocabulary of 262,144 tokens.
 
@@ -173,7 +182,7 @@ def fingerprint(path: Path, header: GgufHeader) -> str:
 
 
 class _Parser:
-    """One pass over a header. Holds what the checks of a whole file need: the budget for kept strings."""
+    """One pass over a header. Holds what the checks of a whole file need: the budget for what is kept."""
 
     def __init__(self, path: Path, reader: BoundedReader) -> None:
         self._path = path
@@ -268,9 +277,10 @@ class _Parser:
             raise self._fail(f"damaged header: {_short(key)} is an array of arrays")
         name, number = self._number_type(key, kind)
         self._check_count(length, f"numbers in {_short(key)}", _LARGEST, number.size)
-        if length > LONGEST_ARRAY:
+        if length > LONGEST_ARRAY or self._kept + _NUMBER_BYTES * length > _KEPT_BYTES:
             self._reader.skip(length * number.size)
             return Array(name, length, None)
+        self._kept += _NUMBER_BYTES * length
         data = self._reader.take(length * number.size)
         return Array(name, length, tuple(value for (value,) in number.iter_unpack(data)))
 

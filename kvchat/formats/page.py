@@ -44,6 +44,10 @@ _CHECK = slice(48, 64)
 _LENGTH = struct.Struct("<Q")
 
 
+class OtherVersionError(FormatError):
+    """A page file of an older or newer version: nothing can be said about it here, and it need not be damaged."""
+
+
 # ------------------------------------------------------------------ keys
 
 
@@ -167,7 +171,7 @@ def encode_header(header: PageHeader) -> bytes:
 
 
 def decode_header(raw: bytes) -> PageHeader:
-    """Read the beginning of a page file, at least up to its payload. Raises FormatError."""
+    """Read the beginning of a page file, at least up to its payload. Raises FormatError (OtherVersionError)."""
     ids, text, offset, payload, checksum = _fixed(raw)
     if len(raw) < offset:
         raise FormatError("page file ends within its header")
@@ -204,7 +208,7 @@ def _fixed(raw: bytes) -> tuple[int, int, int, int, bytes]:
     if magic != MAGIC:
         raise FormatError("not a page file")
     if version != VERSION:
-        raise FormatError(f"page file of version {version}, this program reads version {VERSION}")
+        raise OtherVersionError(f"page file of version {version}, this program reads version {VERSION}")
     least = _FIXED.size + KEY_BYTES + 4 * ids + text
     if not ids or not least <= offset <= MAX_HEADER or offset % ALIGNMENT:
         raise FormatError(f"page header has absurd sizes: {ids} ids, {text} bytes of fields, payload at {offset}")

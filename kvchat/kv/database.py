@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,7 +34,8 @@ _DAMAGE = {  # anything else is a problem of the disk or of another process, and
 
 
 class Database:
-    """One connection for all threads of a process. Reading never fails; writing raises StoreUnwritable.
+    """One connection for all threads of a process. No error of SQLite leaves it: reading never fails, writing raises
+    StoreUnwritable.
 
     While memory stands in for the file, what is written is known to this object only.
     """
@@ -48,39 +49,62 @@ class Database:
         self._fill = fill
         self._lock = threading.RLock()
         self._identity: tuple[int, int] | None = None  # device and inode of the open file; None: in memory
+        self._closed = False
         self._connection = self._open()
 
     def close(self) -> None:
+        """From now on nothing is found and nothing can be written."""
         with self._lock:
+            self._closed = True
             self._connection.close()
 
-    def run(self, work: Work[T], *, writing: bool = False) -> T:
-        """Do `work`, in a transaction if it writes; again after a repair, if that is what it needs."""
+    def read(self, work: Work[T], nothing: T) -> T:
+        """What `work` finds; `nothing` when the database is closed or cannot be repaired. `work` may raise
+        sqlite3.DatabaseError about what it read: the file is then damaged."""
         with self._lock:
-            if self._identity is not None and self._identity != _identity(self._file):
-                self._reopen(damaged=True)  # somebody deleted or replaced the file
-            for repairable in (True, False):
-                try:
-                    return _transaction(self._connection, work, writing=writing)
-                except sqlite3.ProgrammingError:
+            try:
+                return self._attempt(work, writing=False)
+            except sqlite3.Error:
+                return nothing
+
+    def write(self, work: Work[object]) -> None:
+        """Do `work` in a transaction. Raises StoreUnwritable."""
+        with self._lock:
+            try:
+                self._attempt(work, writing=True)
+            except sqlite3.Error as error:
+                raise _unwritable(error) from error
+
+    def _attempt(self, work: Work[T], *, writing: bool) -> T:
+        """Do `work`, again after a repair if that is what it needs. Raises sqlite3.Error."""
+        self._need_open()
+        if self._identity is not None and self._identity != _identity(self._file):
+            self._reopen(damaged=True)  # somebody deleted or replaced the file
+        for repairable in (True, False):
+            try:
+                return _transaction(self._connection, work, writing=writing)
+            except sqlite3.Error as error:
+                damaged = _is_damage(error)
+                if writing and not damaged:
                     raise
-                except sqlite3.DatabaseError as error:
-                    damaged = _is_damage(error)
-                    if writing and not damaged:
-                        raise _unwritable(error) from error
-                    self._reopen(damaged=damaged and repairable)
-            return _transaction(self._connection, work, writing=writing)
+                self._reopen(damaged=damaged and repairable)
+        return _transaction(self._connection, work, writing=writing)
+
+    def _need_open(self) -> None:
+        if self._closed:
+            raise sqlite3.ProgrammingError("it is closed")
 
     def need_file(self) -> None:
         """Try again to open the file if memory stands in for it. Raises StoreUnwritable."""
         with self._lock:
-            if self._identity is not None:
+            if self._identity is not None and not self._closed:
                 return
             try:
+                self._need_open()
                 connection = self._open_file(None)
             except OSError as error:
                 raise StoreUnwritable.because(error) from error
-            except sqlite3.DatabaseError as error:
+            except sqlite3.Error as error:
                 raise _unwritable(error) from error
             self._connection.close()
             self._connection = connection
@@ -93,7 +117,7 @@ class Database:
     def _open(self, distrusted: tuple[int, int] | None = None) -> sqlite3.Connection:
         try:
             return self._open_file(distrusted)
-        except (OSError, sqlite3.DatabaseError):
+        except (OSError, sqlite3.Error):
             return self._open_memory()
 
     def _open_memory(self) -> sqlite3.Connection:
@@ -110,7 +134,7 @@ class Database:
                 _discard(self._file)
             try:
                 connection = self._open_sound()
-            except sqlite3.DatabaseError as error:
+            except sqlite3.Error as error:
                 if not _is_damage(error):
                     raise
                 _discard(self._file)
@@ -119,14 +143,14 @@ class Database:
             return connection
 
     def _open_sound(self) -> sqlite3.Connection:
-        os.close(os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        _create_private(self._file)
         connection = _connect(self._file)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             if connection.execute("PRAGMA user_version").fetchone()[0] != self._version:
                 _transaction(connection, self._fill_and_mark, writing=True)
-        except sqlite3.DatabaseError:
+        except sqlite3.Error:
             connection.close()
             raise
         return connection
@@ -134,6 +158,13 @@ class Database:
     def _fill_and_mark(self, connection: sqlite3.Connection) -> None:
         self._fill(connection)
         connection.execute(f"PRAGMA user_version = {self._version}")
+
+
+def _create_private(file: Path) -> None:
+    """SQLite gives its journals the mode of the file. One that exists is not opened: closing any descriptor of it
+    would release all locks that this process holds on it, and another process could delete the journal under us."""
+    with suppress(FileExistsError):
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _connect(file: Path | str) -> sqlite3.Connection:
@@ -153,12 +184,14 @@ def _transaction(connection: sqlite3.Connection, work: Work[T], *, writing: bool
     return result
 
 
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
+def _is_damage(error: sqlite3.Error) -> bool:
+    if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
+        return False
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # absent where Python cannot read a value
     return code & 0xFF in _DAMAGE
 
 
-def _unwritable(error: sqlite3.DatabaseError) -> StoreUnwritable:
+def _unwritable(error: sqlite3.Error) -> StoreUnwritable:
     return StoreUnwritable(f"KV is not saved: its index cannot be written ({error})", "is the disk full or read-only?")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ NAMESPACE_FILE = "namespace.json"
 
 _NAMESPACE = re.compile(r"[0-9a-f]{16}")
 _KEY = re.compile(r"[0-9a-f]{64}")
+_KEY_START = re.compile(r"[0-9a-f]{2}")
+_TEMPORARY = re.compile(r"\..+\.tmp")
 _counter = itertools.count()
 
 
@@ -106,7 +109,7 @@ class PageFolder:
     def files(self) -> Iterator[FoundFile]:
         """Everything that has the name of a page, in no order. Files that vanish meanwhile are left out."""
         for namespace in _folders(self._pages, _NAMESPACE):
-            for folder in _folders(namespace, re.compile(r"[0-9a-f]{2}")):
+            for folder in _folders(namespace, _KEY_START):
                 for path in _entries(folder):
                     if _KEY.fullmatch(path.name) and path.name.startswith(folder.name):
                         try:
@@ -117,17 +120,19 @@ class PageFolder:
                         yield FoundFile(namespace.name, key, path, about.st_size, about.st_mtime)
 
     def remove_stale(self) -> int:
-        """Delete temporary files of writers that died. Returns how many."""
+        """Delete temporary files of writers that died. Returns how many; what cannot be deleted stays."""
         removed = 0
         oldest = time.time() - STALE_SECONDS
-        for path in self._pages.rglob(".*.tmp"):
-            try:
-                if path.lstat().st_mtime < oldest:
-                    path.unlink()
-                    removed += 1
-            except OSError:
-                continue
+        for namespace in _folders(self._pages, _NAMESPACE):
+            for folder in (namespace, *_folders(namespace, _KEY_START)):
+                for path in _entries(folder):
+                    removed += bool(_TEMPORARY.fullmatch(path.name)) and _remove_older(path, oldest)
         return removed
+
+
+def is_namespace(name: str) -> bool:
+    """Whether a folder of pages may be called so."""
+    return _NAMESPACE.fullmatch(name) is not None
 
 
 def make_private(folder: Path) -> None:
@@ -152,8 +157,26 @@ def _write_file(target: Path, parts: Sequence[memoryview]) -> None:
         raise
 
 
+def _remove_older(path: Path, oldest: float) -> bool:
+    try:
+        if path.lstat().st_mtime >= oldest:
+            return False
+        path.unlink()
+    except OSError:
+        return False
+    return True
+
+
 def _folders(parent: Path, name: re.Pattern[str]) -> list[Path]:
-    return [path for path in _entries(parent) if name.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
+    return [path for path in _entries(parent) if name.fullmatch(path.name) and _is_folder(path)]
+
+
+def _is_folder(path: Path) -> bool:
+    """Not one that a link leads to, nor one that cannot be looked at."""
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def _entries(folder: Path) -> list[Path]:

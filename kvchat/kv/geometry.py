@@ -29,7 +29,6 @@ class CacheLayer:
     """
 
     index: int
-    kv_heads: int
     key: int
     value: int
     window: bool
@@ -138,15 +137,13 @@ def _cache_layers(hparams: Hparams) -> tuple[CacheLayer, ...]:
     for index in filter(hparams.keeps_kv, range(hparams.all_layers)):
         heads = hparams.kv_heads(index)
         key, value = hparams.head_sizes(index)
-        layers.append(
-            CacheLayer(index, heads, heads * key, 0 if keys_only else heads * value, hparams.is_windowed(index))
-        )
+        layers.append(CacheLayer(index, heads * key, 0 if keys_only else heads * value, hparams.is_windowed(index)))
     if not any(layer.key for layer in layers) and hparams.architecture not in arch.RECURRENT:
         raise FormatError(f"damaged header: no layer of this {hparams.architecture} model has attention heads")
     layers.sort(key=lambda layer: layer.window)  # the cache of the full layers comes first
     indexer = hparams.count("attention.indexer.key_length", 0) if hparams.architecture in arch.INDEXED else 0
     if indexer:
-        layers += [CacheLayer(layer.index, 1, indexer, 0, layer.window) for layer in tuple(layers)]
+        layers += [CacheLayer(layer.index, indexer, 0, layer.window) for layer in tuple(layers)]
     return tuple(layers)
 
 

@@ -11,25 +11,36 @@ from collections.abc import Collection, Sequence
 from dataclasses import astuple, fields
 from typing import Any
 
+from kvchat.errors import FormatError
 from kvchat.kv.database import Database
 from kvchat.kv.folder import PageFolder
-from kvchat.kv.rows import Row, scan
+from kvchat.kv.rows import LATEST, LONGEST, MOST, Row, check_row, scan
 
-VERSION = 1
+VERSION = 2
 
 _COLUMNS = ", ".join(field.name for field in fields(Row))
 _SELECT = f"SELECT {_COLUMNS} FROM pages"  # noqa: S608 (constants only)
 _INSERT = (
     f"INSERT INTO pages ({_COLUMNS}) VALUES ({', '.join('?' * len(fields(Row)))}) "  # noqa: S608
-    "ON CONFLICT (namespace, key) DO UPDATE SET bytes = excluded.bytes, seconds = excluded.seconds, "
+    "ON CONFLICT (namespace, key) DO UPDATE SET parent = excluded.parent, tag = excluded.tag, ids = excluded.ids, "
+    "position = excluded.position, bytes = excluded.bytes, seconds = excluded.seconds, "
     "last_use = max(last_use, excluded.last_use)"
 )
 _SCHEMA = (
     "DROP TABLE IF EXISTS pages",
-    """CREATE TABLE pages (
-        namespace TEXT NOT NULL, key BLOB NOT NULL, parent BLOB NOT NULL, tag TEXT NOT NULL, ids BLOB NOT NULL,
-        position INTEGER NOT NULL, bytes INTEGER NOT NULL, seconds REAL NOT NULL, last_use REAL NOT NULL,
-        hits INTEGER NOT NULL, seconds_saved REAL NOT NULL, pinned INTEGER NOT NULL,
+    f"""CREATE TABLE pages (
+        namespace TEXT NOT NULL CHECK (typeof(namespace) = 'text' AND length(namespace) = 16),
+        key BLOB NOT NULL CHECK (typeof(key) = 'blob' AND length(key) = 32),
+        parent BLOB NOT NULL CHECK (typeof(parent) = 'blob' AND length(parent) = 32),
+        tag TEXT NOT NULL CHECK (typeof(tag) = 'text'),
+        ids BLOB NOT NULL CHECK (typeof(ids) = 'blob' AND length(ids) % 4 = 0),
+        position INTEGER NOT NULL CHECK (typeof(position) = 'integer' AND position BETWEEN 0 AND {MOST}),
+        bytes INTEGER NOT NULL CHECK (typeof(bytes) = 'integer' AND bytes BETWEEN 0 AND {MOST}),
+        seconds REAL NOT NULL CHECK (seconds BETWEEN 0 AND {LONGEST}),
+        last_use REAL NOT NULL CHECK (last_use BETWEEN 0 AND {LATEST}),
+        hits INTEGER NOT NULL CHECK (typeof(hits) = 'integer' AND hits BETWEEN 0 AND {MOST}),
+        seconds_saved REAL NOT NULL CHECK (seconds_saved BETWEEN 0 AND {LONGEST}),
+        pinned INTEGER NOT NULL CHECK (pinned IN (0, 1)),
         PRIMARY KEY (namespace, key)
     ) WITHOUT ROWID""",
     "CREATE INDEX pages_by_parent ON pages (namespace, parent, tag, ids)",
@@ -44,7 +55,8 @@ _LEAVES = (
 
 
 class PageIndex:
-    """The rows of all namespaces of one store. Reading never fails; writing raises StoreUnwritable.
+    """The rows of all namespaces of one store. Reading never fails: a row that no page can have is damage of the file,
+    which is then filled anew. Writing raises StoreUnwritable.
 
     While memory stands in for the file, what is written is known to this object only.
     """
@@ -70,7 +82,10 @@ class PageIndex:
     def tags(self, namespace: str, parent: bytes) -> list[str]:
         """Tags of the pages that go on after `parent`, the empty one first."""
         query = "SELECT DISTINCT tag FROM pages WHERE namespace = ? AND parent = ? ORDER BY tag"
-        return self._database.run(lambda connection: [tag for (tag,) in connection.execute(query, (namespace, parent))])
+        nothing: list[str] = []
+        return self._database.read(
+            lambda connection: [str(tag) for (tag,) in connection.execute(query, (namespace, parent))], nothing
+        )
 
     def neighbours(self, namespace: str, parent: bytes, tag: str, ids: bytes) -> list[Row]:
         """Some pages after `parent` whose ids are next to `ids` in byte order: the one with the most leading tokens in
@@ -92,11 +107,11 @@ class PageIndex:
 
     def leaves(self, limit: int) -> list[Row]:
         """Pages that may be deleted without losing others: no child, not pinned; least recently used first."""
-        return self._database.run(lambda connection: _rows(connection.execute(_LEAVES, (limit,))))
+        return self._database.read(lambda connection: _rows(connection.execute(_LEAVES, (limit,))), [])
 
     def total_bytes(self) -> int:
-        query = "SELECT coalesce(sum(bytes), 0) FROM pages"
-        return self._database.run(lambda connection: int(connection.execute(query).fetchone()[0]))
+        query = f"SELECT coalesce(sum(bytes), 0) FROM pages WHERE bytes BETWEEN 0 AND {MOST}"  # noqa: S608
+        return self._database.read(lambda connection: int(connection.execute(query).fetchone()[0]), 0)
 
     # -------------------------------------------------------------- writing
 
@@ -105,41 +120,42 @@ class PageIndex:
         self._database.need_file()
 
     def add(self, row: Row, replaced: Sequence[Row] = ()) -> None:
-        """Add a page, or note that its file is new, and forget those that it replaces."""
+        """Add a page, or correct what is known of it without touching its record of use, and forget those that it
+        replaces."""
 
         def work(connection: sqlite3.Connection) -> None:
             for old in replaced:
                 connection.execute("DELETE FROM pages WHERE namespace = ? AND key = ?", (old.namespace, old.key))
             connection.execute(_INSERT, astuple(row))
 
-        self._database.run(work, writing=True)
+        self._database.write(work)
 
     def remove(self, rows: Sequence[tuple[str, bytes]]) -> None:
         """Forget pages, given as (namespace, key)."""
         query = "DELETE FROM pages WHERE namespace = ? AND key = ?"
-        self._database.run(lambda connection: connection.executemany(query, rows), writing=True)
+        self._database.write(lambda connection: connection.executemany(query, rows))
 
     def used(self, namespace: str, saved: Sequence[tuple[bytes, float]], now: float) -> None:
         """Pages (key, seconds that they saved) were just reused."""
         query = (
-            "UPDATE pages SET hits = hits + 1, last_use = ?, seconds_saved = seconds_saved + ? "
-            "WHERE namespace = ? AND key = ?"
+            "UPDATE pages SET hits = hits + 1, last_use = ?, "  # noqa: S608 (constants only)
+            f"seconds_saved = min(seconds_saved + ?, {LONGEST}) WHERE namespace = ? AND key = ?"
         )
         values = [(now, seconds, namespace, key) for key, seconds in saved]
-        self._database.run(lambda connection: connection.executemany(query, values), writing=True)
+        self._database.write(lambda connection: connection.executemany(query, values))
 
     def touch(self, namespace: str, keys: Collection[bytes], now: float) -> None:
         """Pages are in use: they shall be the last to go, in the eyes of every process."""
         query = "UPDATE pages SET last_use = ? WHERE namespace = ? AND key = ?"
         values = [(now, namespace, key) for key in keys]
-        self._database.run(lambda connection: connection.executemany(query, values), writing=True)
+        self._database.write(lambda connection: connection.executemany(query, values))
 
     def _siblings(self, namespace: str, parent: bytes, tag: str, condition: str, *values: object) -> list[Row]:
         where = f"WHERE namespace = ? AND parent = ? AND tag = ? {condition}"
         return self._select(where, namespace, parent, tag, *values)
 
     def _select(self, condition: str, *values: object) -> list[Row]:
-        return self._database.run(lambda connection: _rows(connection.execute(f"{_SELECT} {condition}", values)))
+        return self._database.read(lambda connection: _rows(connection.execute(f"{_SELECT} {condition}", values)), [])
 
 
 def _rows(cursor: sqlite3.Cursor) -> list[Row]:
@@ -147,6 +163,9 @@ def _rows(cursor: sqlite3.Cursor) -> list[Row]:
 
 
 def _row(values: Sequence[Any]) -> Row:
-    """SQLite has no booleans: the last column comes as 0 or 1."""
+    """SQLite has no booleans: the last column comes as 0 or 1. Raises sqlite3.DatabaseError about a damaged file."""
     converted = [*values[:-1], bool(values[-1])]
-    return Row(*converted)
+    try:
+        return check_row(Row(*converted))
+    except FormatError as error:
+        raise sqlite3.DatabaseError(str(error)) from None

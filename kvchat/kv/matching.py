@@ -32,7 +32,6 @@ class Hit:
     rows: int
     take: int
     seconds: float
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ def longest_prefix(
         row, take = _next(index, namespace, parent, wanted, distrusted)
         if row is None:
             break
-        hits.append(Hit(row.key, row.parent, row.tag, row.ids, at, row.tokens, take, row.seconds, row.bytes))
+        hits.append(Hit(row.key, row.parent, row.tag, row.ids, at, row.tokens, take, row.seconds))
         at += take
         if take < row.tokens or take < PAGE_TOKENS:
             break

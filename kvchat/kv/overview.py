@@ -1,6 +1,7 @@
 """What is in the page store, as a person sees it: chains.
 
-Owns the grouping of pages into chains; reads the index only, and changes nothing.
+Owns the grouping of pages into chains; reads the index only, and changes nothing. Pages of another version of the
+format, of which no tokens are known, are left out: `verify` counts them.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def _all(path: Path) -> list[ChainPages]:
         return []
     folder = PageFolder(path)
     with closing(PageIndex(folder)) as index:
-        rows = index.rows()
+        rows = [row for row in index.rows() if row.ids]
     namespaces = folder.namespaces()
     found = [_describe(run, parent, namespaces.get(run[0].namespace)) for run, parent in _runs(rows)]
     return sorted(found, key=lambda each: (-each.chain.last_use, each.chain.start, each.chain.chain))

@@ -9,16 +9,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvchat.errors import FormatError
-from kvchat.formats.page import PageHeader, pack_ids
-from kvchat.kv.folder import FoundFile, PageFolder
+from kvchat.formats.page import KEY_BYTES, OtherVersionError, PageHeader, pack_ids
+from kvchat.kv.folder import FoundFile, PageFolder, is_namespace
 from kvchat.kv.pagefile import opened, read_header
+
+MOST = 2**50  # bytes of a page, positions, hits
+LONGEST = 1e15  # seconds
+LATEST = 1e11  # seconds since the epoch: year 5138, within what calendars can say
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One page. `ids` packed as little-endian int32, `bytes` of the file, `last_use` in seconds since the epoch.
 
-    `seconds` is what computing it took, `seconds_saved` what its reuse has saved so far.
+    `seconds` is what computing it took, `seconds_saved` what its reuse has saved so far. A page of another version of
+    the format has no ids, and `parent` is zero: it takes room on the disk, and more is not known.
     """
 
     namespace: str
@@ -38,6 +43,11 @@ class Row:
     def tokens(self) -> int:
         return len(self.ids) // 4
 
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """What the page's file says, as opposed to how it was used."""
+        return (self.namespace, self.key, self.parent, self.tag, self.ids, self.position, self.bytes, self.seconds)
+
 
 def row_of(header: PageHeader, size: int, last_use: float) -> Row:
     return Row(
@@ -48,9 +58,38 @@ def row_of(header: PageHeader, size: int, last_use: float) -> Row:
         ids=pack_ids(header.ids),
         position=header.position,
         bytes=size,
-        seconds=header.seconds,
-        last_use=last_use,
+        seconds=_within(header.seconds, LONGEST),
+        last_use=_within(last_use, LATEST),
     )
+
+
+def row_of_other_version(found: FoundFile) -> Row:
+    """For a page that cannot be read here, so that it counts, and can be evicted."""
+    last_use = _within(found.changed, LATEST)
+    return Row(found.namespace, found.key, bytes(KEY_BYTES), "", b"", 0, found.size, 0.0, last_use)
+
+
+def check_row(row: Row) -> Row:
+    """The row itself. Raises FormatError when no page can have it: what stands in a damaged index is of any type."""
+    blobs = (row.key, row.parent, row.ids)
+    counts = (row.position, row.bytes, row.hits)
+    times = ((row.seconds, LONGEST), (row.seconds_saved, LONGEST), (row.last_use, LATEST))
+    if not (
+        isinstance(row.namespace, str)
+        and is_namespace(row.namespace)
+        and isinstance(row.tag, str)
+        and all(isinstance(blob, bytes) for blob in blobs)
+        and len(row.key) == len(row.parent) == KEY_BYTES
+        and len(row.ids) % 4 == 0
+        and all(isinstance(count, int) and 0 <= count <= MOST for count in counts)
+        and all(isinstance(time, (int, float)) and 0 <= time <= most for time, most in times)
+    ):
+        raise FormatError("the index has a row that no page can have")
+    return row
+
+
+def _within(number: float, most: float) -> float:
+    return min(max(number, 0.0), most)
 
 
 def check_name(header: PageHeader, namespace: str, key: bytes) -> None:
@@ -60,10 +99,13 @@ def check_name(header: PageHeader, namespace: str, key: bytes) -> None:
 
 
 def scan(folder: PageFolder) -> Iterator[Row]:
-    """Rows of all page files whose headers are sound; payloads are not read. Others are left for `verify`."""
+    """Rows of all page files whose headers are sound or of another version; payloads are not read. Others are left for
+    `verify`."""
     for found in folder.files():
         try:
             yield _read(found)
+        except OtherVersionError:
+            yield row_of_other_version(found)
         except (OSError, FormatError):
             continue
 

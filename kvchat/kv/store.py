@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvchat.errors import FormatError
-from kvchat.formats.page import LayerGroup, PageHeader, encode_header, pack_ids, payload_checksum
+from kvchat.formats.page import (
+    LayerGroup,
+    OtherVersionError,
+    PageHeader,
+    encode_header,
+    pack_ids,
+    payload_checksum,
+)
 from kvchat.formats.state import LayerShape
 from kvchat.kv.budget import effective_budget, make_room
 from kvchat.kv.folder import PageFolder
@@ -58,7 +65,6 @@ class PageStore:
         """`budget` in bytes for all namespaces, 0 chooses. Never fails: a folder that cannot be written says so at the
         first `put`."""
         self.namespace = namespace
-        self.damaged = 0  # pages that were moved away since the store was opened
         self._root = namespace.root
         self._id = namespace.id
         self._path = folder
@@ -80,21 +86,26 @@ class PageStore:
         """
         return longest_prefix(self._index, self._id, parent or self._root, ids, self._distrusted)
 
+    def match_as(self, namespace: Namespace, ids: Sequence[int]) -> int:
+        """Tokens of the longest prefix of `ids` that pages of another namespace in this folder hold."""
+        return longest_prefix(self._index, namespace.id, namespace.root, ids, self._distrusted).tokens
+
     def read(self, hit: Hit, skip: int, views: Sequence[memoryview]) -> None:
         """Fill `views` with rows [skip, hit.take) of a page: K rows of every layer, then V rows.
 
-        Raises PageDamaged or PageMissing, both a miss after which the page is gone for `match`; the views then hold
-        anything.
+        Raises PageDamaged or PageMissing, both a miss after which `match` does not give this hit again; the views then
+        hold anything.
         """
         try:
             with opened(self._folder.path(self._id, hit.key)) as fd:
                 header = read_header(fd)
                 check_name(header, self._id, hit.key)
-                if pack_ids(header.ids) != hit.ids or (header.parent, header.tag) != (hit.parent, hit.tag):
-                    raise FormatError("it holds other tokens than the index says")
+                self._check_hit(hit, header)
                 read_rows(fd, header, skip, hit.take, views)
+        except OtherVersionError as error:
+            self._distrusted.add(hit.key)
+            raise PageMissing("a page of saved KV is of another version", "its tokens are computed again") from error
         except FormatError as error:
-            self.damaged += 1
             self._forget(hit.key, damaged=True)
             raise PageDamaged(f"a page of saved KV is damaged: {error}", "its tokens are computed again") from error
         except FileNotFoundError as error:
@@ -103,6 +114,16 @@ class PageStore:
         except OSError as error:  # says nothing about the page
             self._distrusted.add(hit.key)
             raise PageMissing(f"saved KV cannot be read: {error.strerror}", "it is computed again") from error
+
+    def _check_hit(self, hit: Hit, header: PageHeader) -> None:
+        """A header that fits its name is right where the index says otherwise. Raises PageMissing after the repair."""
+        if pack_ids(header.ids) == hit.ids and (header.parent, header.tag) == (hit.parent, hit.tag):
+            return
+        try:
+            self._index.add(row_of(header, header.payload_offset + header.payload_bytes, time.time()))
+        except StoreUnwritable:
+            self._distrusted.add(hit.key)
+        raise PageMissing("the index was wrong about a page of saved KV", "it has been corrected")
 
     def used(self, hits: Sequence[Hit]) -> None:
         """Note that pages were just reused: time, count, and the seconds that computing the rows took once."""
@@ -114,11 +135,10 @@ class PageStore:
         """Why these ids were not found beyond the first `tokens`, if pages of the same model in another configuration
         have them: "cache type" or "version"."""
         reasons = set()
-        for name, other in self._folder.namespaces().items():
-            if name != self._id and other.fingerprint == self.namespace.fingerprint:
-                found = longest_prefix(self._index, name, other.root, ids, ())
+        for other in self._folder.namespaces().values():
+            if other.id != self._id and other.fingerprint == self.namespace.fingerprint:
                 same = (other.type_k, other.type_v) == (self.namespace.type_k, self.namespace.type_v)
-                if found.tokens > tokens:
+                if self.match_as(other, ids) > tokens:
                     reasons.add("version" if same else "cache type")
         return min(reasons, default=None)
 
@@ -156,6 +176,10 @@ class PageStore:
         self._distrusted.discard(header.key)
         return size
 
+    def tidy(self) -> None:
+        """Delete what writers that were killed left behind, an hour later. Never fails; lists all folders of pages."""
+        self._folder.remove_stale()
+
     def _header(self, page: NewPage) -> PageHeader:
         count = len(page.layers)
         group = LayerGroup("full", tuple(range(count)), page.layers, page.position, len(page.ids))
@@ -183,8 +207,10 @@ class PageStore:
                 header = read_header(fd)
                 check_name(header, self._id, row.key)
                 verify_payload(fd, header)
+        except OtherVersionError:
+            self._distrusted.add(row.key)
+            return False
         except FormatError:
-            self.damaged += 1
             self._forget(row.key, damaged=True)
             return False
         except OSError:

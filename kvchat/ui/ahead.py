@@ -52,10 +52,11 @@ class Ahead:
             self._show()
 
     def turned(self) -> None:
-        """A turn began or ended."""
+        """A turn began or ended: it brought back whatever there was."""
+        if self._opening is not None:
+            self._opening.stop()
+        self._opening = None
         self.typed()
-        if self._room.is_busy:
-            self._show()
 
     def _wants_forecast(self) -> bool:
         draft = self._room.prompt.text

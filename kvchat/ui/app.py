@@ -11,6 +11,7 @@ from functools import partial
 
 from textual.app import App
 
+from kvchat.backend.client import EngineFactory
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat
@@ -19,7 +20,7 @@ from kvchat.paths import Paths
 from kvchat.ui.chat_screen import ChatScreen
 from kvchat.ui.desk import Desk
 from kvchat.ui.inbox import Inbox, StoreFailed
-from kvchat.ui.launch import EngineFactory, EngineLink, Surveyor, local_engine, survey
+from kvchat.ui.launch import EngineLink, Surveyor, local_engine, survey
 from kvchat.ui.paste import install
 from kvchat.ui.terminal import owned_terminal
 from kvchat.ui.theme import INK, VARIABLES

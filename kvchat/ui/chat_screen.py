@@ -249,6 +249,7 @@ class ChatScreen(Screen[None]):
             self.add_class("-no-chats")
             self._back_to_prompt()
             return
+        self._chats.refresh()  # another program may have changed them
         self.remove_class("-no-chats")
         self.add_class("-chats")
         self.room.sidebar.focus_list()

@@ -30,6 +30,7 @@ class Chats:
         self._entered = entered
         self._all: tuple[Chat, ...] = ()
         self._query = ""
+        self._hits: dict[str, str] = {}  # chat -> the message in it that was found
         self._timer: Timer | None = None
 
     # ------------------------------------------------------------------ opening
@@ -40,13 +41,31 @@ class Chats:
 
     def open(self, chat_id: str) -> None:
         """Open a chat once the turn that is going on has ended."""
-        room = self._room
+        room, found = self._room, self._hits.get(chat_id)
+
+        def entered(conversation: Conversation) -> None:
+            self._enter(conversation)
+            if found is not None:
+                self._reveal(conversation, found)
 
         def read() -> None:
             future = room.desk.open_conversation(chat_id)
-            room.wait(future, self._enter, lambda error: room.say(error, "not opened"))
+            room.wait(future, entered, lambda error: room.say(error, "not opened"))
 
         self._leave_turn(read)
+
+    def _reveal(self, conversation: Conversation, message: str) -> None:
+        """Bring a message into view, in its own branch."""
+        room = self._room
+
+        def shown(_: None) -> None:
+            room.sync()
+            room.transcript.reveal(message)
+
+        if any(known.id == message for known in conversation.messages):
+            room.screen.call_after_refresh(room.transcript.reveal, message)
+        else:
+            room.try_to(lambda: conversation.show_message(message), shown, "not shown")
 
     def _leave_turn(self, then: Callable[[], object]) -> None:
         if self._room.is_busy:
@@ -82,6 +101,7 @@ class Chats:
     def find(self, query: str) -> None:
         """Look for words in titles and messages, when no key came for a moment."""
         self._query = query
+        self._hits = {}
         if self._timer is not None:
             self._timer.stop()
         if query:
@@ -113,8 +133,10 @@ class Chats:
         known = {chat.id: chat for chat in self._all}
         snippets: dict[str, str] = {}
         for hit in hits:
-            if hit.chat in known:
-                snippets[hit.chat] = snippets.get(hit.chat) or hit.snippet
+            if hit.chat in known and not snippets.get(hit.chat):
+                snippets[hit.chat] = hit.snippet
+                if hit.snippet:  # where only the title was found, the chat opens at its end
+                    self._hits[hit.chat] = hit.message
         self._show([known[chat] for chat in snippets], snippets)
 
     # ------------------------------------------------------------------ changing

@@ -15,10 +15,13 @@ from kvchat.ui.room import Room
 from kvchat.ui.sending import Sending
 
 HELP = """\
-Enter send, or keep for after the answer · ^J, Shift+Enter or \\ before Enter: new line · Up/Down what you sent before
-Esc take back, stop the answer · ^C copy the selection, stop, clear, twice: quit · ^Q quit, ^D too with an empty prompt
-PgUp PgDn scroll · ^End to the end · ^O (Up with nothing to recall) browse messages: copy, edit, retry, versions, delete
-^N new chat · ^S chats: type to find, r rename, d delete, u undo, f copy · F2 model and cache · F1 this help
+Enter sends, or keeps for after the answer · ^J, Shift+Enter or \\ before Enter: new line
+Up/Down what you sent before · Esc take back, stop the answer
+^C copy the selection, stop, clear, twice: quit · ^Q quit, ^D too with an empty prompt
+PgUp PgDn scroll · ^End to the end · F1 this help · F2 model and cache · ^N new chat
+^O browse messages (also Up with nothing to recall): copy, edit, retry, versions, delete
+^S chats: type to find, r rename, d delete, u undo, f copy
+
 """
 NO_SYSTEM = "-"
 

@@ -160,8 +160,8 @@ class Engines:
     # ------------------------------------------------------------------ going over
 
     def configure(self, config: EngineConfig) -> None:
-        """Go over to a configuration; asks first when an answer is being written."""
-        if not self._room.is_busy:
+        """Go over to a configuration; asks first when an answer is being written. One that waits for the engine can."""
+        if not self._room.is_busy or self._room.desk.engine.ready is None:
             self._go_over(config)
             return
 

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from kvchat.backend.client import EngineClient, EngineFactory
 from kvchat.backend.protocol import (
     EngineConfig,
     Event,
@@ -26,26 +27,6 @@ from kvchat.paths import Paths
 
 if TYPE_CHECKING:
     from kvchat.library.find import ModelFile
-
-
-class EngineClient(Protocol):
-    """What the app needs of an engine. No method waits for it."""
-
-    @property
-    def ready(self) -> Ready | None: ...
-    @property
-    def config(self) -> EngineConfig: ...
-    def start(self) -> None: ...
-    def configure(self, config: EngineConfig) -> None: ...
-    def submit(self, request: Generate) -> None: ...
-    def cancel(self, turn: str) -> None: ...
-    def warm(self, command: Warm) -> None: ...
-    def forecast(self, command: Forecast) -> None: ...
-    def preview(self, command: Preview) -> None: ...
-    def close(self) -> None: ...
-
-
-EngineFactory = Callable[[EngineConfig, Paths, Callable[[Event], None]], EngineClient]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +63,13 @@ def survey(wanted: str | None, paths: Paths) -> Survey:
     return Survey(models, searched, chosen, tuple(read_report(paths.state_folder)), failure)
 
 
-def local_engine(config: EngineConfig, paths: Paths, post: Callable[[Event], None]) -> EngineClient:
+def local_engine(
+    config: EngineConfig, post: Callable[[Event], None], state_folder: Path, log_file: Path
+) -> EngineClient:
     """An engine process on this machine."""
-    from kvchat.backend.local import Engine
+    from kvchat.backend.local import Engine  # what it needs takes a while to load, and the first frame does not
 
-    return Engine(config, post, paths.state_folder, paths.log_file)
+    return Engine(config, post, state_folder, log_file)
 
 
 class EngineLink:
@@ -198,7 +181,7 @@ class EngineLink:
         return replace(config, **same)
 
     def _begin(self, config: EngineConfig) -> None:
-        engine = self._make(config, self._paths, self._post)
+        engine = self._make(config, self._post, self._paths.state_folder, self._paths.log_file)
         with self._lock:
             if self._closed:
                 return

@@ -25,7 +25,7 @@ WIDTH = 30
 TITLE_CELLS = WIDTH - 8
 SNIPPET_CELLS = WIDTH - 4
 UNTITLED = "(no title)"
-HINTS = "/ find  r rename  f copy\nd delete  u undo  esc back"
+HINTS = "/ find  r rename  f copy\nd delete  u undo  esc"
 
 
 class ChatList(OptionList):
@@ -97,7 +97,7 @@ class Sidebar(Vertical):
             & > .input--placeholder { color: $meta; }
         }
         & > #keys { height: 2; padding: 0 2; color: $meta; display: none; }
-        &:focus-within > #keys { display: block; }
+        &.-keyboard > #keys { display: block; }
         & > ChatList {
             height: 1fr; border: none; padding: 0; background: $surface; scrollbar-size-vertical: 1; text-wrap: nowrap;
             &:focus { border: none; }
@@ -105,7 +105,7 @@ class Sidebar(Vertical):
             & > .option-list--option-highlighted { background: $surface; color: $foreground; }
             &:focus > .option-list--option-highlighted { background: $panel; color: $foreground; }
         }
-        &:focus-within > ChatList > .option-list--option-highlighted { background: $panel; }
+        &.-keyboard > ChatList > .option-list--option-highlighted { background: $panel; }
     }
     """
 
@@ -201,6 +201,14 @@ class Sidebar(Vertical):
     def title_of(self, chat_id: str) -> str:
         """The title of a listed chat."""
         return next((chat.title for chat in self._chats if chat.id == chat_id), "")
+
+    def on_descendant_focus(self) -> None:
+        """The keys are told while they count."""
+        self.add_class("-keyboard")
+
+    def on_descendant_blur(self) -> None:
+        """They do not count any more."""
+        self.remove_class("-keyboard")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Enter or a click."""

@@ -115,10 +115,15 @@ class Transcript(ScrollView, can_focus=False):
         self._place_view()
 
     def mark(self, entry_id: str | None) -> None:
-        """Mark one entry, and no other, and bring it into view: its end, or its beginning where it is too long."""
+        """Mark one entry, and no other, and bring it into view."""
         self._marked = entry_id
         self.refresh()
-        index = self._by_id.get(entry_id or "")
+        if entry_id is not None:
+            self.reveal(entry_id)
+
+    def reveal(self, entry_id: str) -> None:
+        """Bring an entry into view: its end, or its beginning where it is too long."""
+        index = self._by_id.get(entry_id)
         if index is None or not self._painter.width:
             return
         self._measure(index)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,8 @@ def test_verify(paths: Paths, disk: Disk) -> None:
     out = io.StringIO()
     assert run_verify(paths, json=True, out=out) == 0
     (report,) = json.loads(out.getvalue())
-    assert list(report) == ["pages", "bytes", "damaged", "unreadable", "stale", "added", "temporary"]
+    fields = ["pages", "bytes", "damaged", "unreadable", "foreign", "stale", "added", "corrected", "temporary"]
+    assert list(report) == fields
     assert (report["pages"], report["damaged"]) == (3, 0)
 
 
@@ -131,3 +133,20 @@ def test_verify_says_what_it_did(paths: Paths, disk: Disk) -> None:
     assert lines[0].startswith("1 page sound, ")
     assert lines[1] == f"1 page damaged, moved to {paths.kv_folder / 'damaged'}"
     assert lines[2] == "1 page in the index without a file, forgotten"
+
+
+def test_verify_tells_of_other_versions_and_of_a_wrong_index(paths: Paths, disk: Disk) -> None:
+    put_chat(disk.store(), CHAT)
+    (first, *_) = page_files(paths.kv_folder)
+    raw = bytearray(first.read_bytes())
+    raw[8] = 9  # the version
+    first.write_bytes(raw)
+    with sqlite3.connect(paths.kv_folder / "index.db") as connection:
+        connection.execute("UPDATE pages SET seconds = 77 WHERE key <> ?", (bytes.fromhex(first.name),))
+    connection.close()
+    out = io.StringIO()
+    run_verify(paths, json=False, out=out)
+    assert out.getvalue().splitlines()[1:] == [
+        "1 page of another version of kvchat, left where they are",
+        "2 pages wrong in the index, corrected",
+    ]

@@ -295,14 +295,14 @@ def test_a_full_disk_costs_the_saved_kv_and_nothing_else(tmp_path, smollm2):
 def test_damaged_pages_are_computed_again(start, tmp_path):
     config = {"type_k": "q8_0", "type_v": "q8_0"}  # with Q4_1 weights the answer does not depend on batch shapes
     chat = start(**config)
-    chat.ask(LONG[:1100])
+    chat.ask(LONG[:750])
     chat.engine.close()
     fresh = start(**config, kv_folder=None)
     fresh.messages = list(chat.messages)
     expected = fresh.ask("What was item 3?").ids
     for damage in ("flip", "truncate", "foreign", "remove"):
         pages = sorted(path for path in tmp_path.glob("kv/pages/*/*/*") if len(path.name) == 64)
-        assert len(pages) >= 4
+        assert len(pages) >= 3
         spoil(pages, damage)
         again = start(**config)
         again.messages = list(chat.messages)

@@ -17,7 +17,7 @@ from gguf.constants import GGML_QUANT_SIZES
 
 from kvchat.errors import FormatError, KvchatError
 from kvchat.formats.ggml import FILE_TYPES, GGML_TYPES, row_bytes
-from kvchat.formats.gguf import Array, GgufHeader, Skipped, Split, fingerprint, read_header
+from kvchat.formats.gguf import Array, GgufHeader, Skipped, Split, fingerprint, model_name, read_header
 
 U8, U32, I32, F32, BOOL, STRING, ARRAY, U64 = 0, 4, 5, 6, 7, 8, 9, 10
 
@@ -208,6 +208,37 @@ def test_large_vocabulary_in_little_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert header.metadata["tokens"] == Array("string", 262_144, None)
     assert peak < 4 << 20  # the file has 7 MB
+
+
+def test_many_arrays_in_little_memory(tmp_path: Path) -> None:
+    numbers = struct.pack("<IQ", 2, 1024) + b"\xff" * 2048
+    path = file(tmp_path, [ARCHITECTURE, *(pair(f"array {i}", ARRAY, numbers) for i in range(4000))])
+    tracemalloc.start()
+    try:
+        header = read_header(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    arrays = [value for value in header.metadata.values() if isinstance(value, Array)]
+    assert [value.length for value in arrays] == [1024] * 4000
+    kept = [value.values is not None for value in arrays]
+    assert kept == [True] * (2**24 // (40 * 1024)) + [False] * (4000 - 2**24 // (40 * 1024))
+    assert peak < 24 << 20  # the file has 8 MB
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("big-00001-of-00002.gguf", "big"),
+        ("big-00002-of-00002.gguf", "big"),
+        ("Big-7B.Q4_K_M.gguf", "Big-7B.Q4_K_M"),
+        ("big-1-of-2.gguf", "big-1-of-2"),
+        ("big-00001-of-00002-v2.gguf", "big-00001-of-00002-v2"),
+        ("-00001-of-00002.gguf", "-00001-of-00002"),
+    ],
+)
+def test_model_name(name: str, expected: str) -> None:
+    assert model_name(Path("/models/of-00001") / name) == expected
 
 
 def test_real_model(smollm2: Path) -> None:

@@ -71,7 +71,7 @@ def test_kv_heads_default_to_heads_and_sizes_to_the_width() -> None:
 
 def test_heads_per_layer() -> None:
     found = shape("openelm", 3, [12, 16, 20], [3, 4, 5], 64)
-    assert [layer.kv_heads for layer in found.cache] == [3, 4, 5]
+    assert [layer.key for layer in found.cache] == [3 * 64, 4 * 64, 5 * 64]
     assert found.bytes_per_token("f16", "f16") == (3 + 4 + 5) * 64 * 2 * 2
 
 
@@ -86,7 +86,7 @@ def test_looped_blocks_have_a_cache_each() -> None:
 
 def test_router_layer_has_one_head() -> None:
     found = shape("graniteswitch", 4, 8, 2, 64)
-    assert [layer.kv_heads for layer in found.cache] == [2, 2, 2, 2, 1]
+    assert [layer.key for layer in found.cache] == [128, 128, 128, 128, 64]
 
 
 def test_cells_with_plane_positions_are_not_paged() -> None:

@@ -25,13 +25,11 @@ def path_of(disk: Disk, key: bytes) -> Path:
 
 def expect_damage(store: PageStore, disk: Disk, key: bytes, index: int) -> None:
     """Reading the page raises, the page is moved away, what was before it is still found, and it can be put again."""
-    before = store.damaged
     hit = store.match(CHAT).hits[index]
     assert hit.key == key
     with pytest.raises(PageDamaged) as caught:
         read(store, hit)
     assert isinstance(caught.value, FormatError)
-    assert store.damaged == before + 1
     assert key.hex() not in {path.name for path in page_files(disk.folder)}
     assert [path.name for path in (disk.folder / "damaged").iterdir()] == [f"{store.namespace.id}-{key.hex()}"]
     assert restore(store, CHAT) == hit.start
@@ -45,9 +43,9 @@ def test_a_flipped_byte_anywhere_is_seen(disk: Disk) -> None:
     keys = put_chat(store, CHAT)
     size = path_of(disk, keys[1]).stat().st_size
     payload = size - 128 * 20
-    # magic, version, counts, payload size, both checksums, parent, ids, JSON, padding, first and last bytes of rows
-    regions = [0, 9, 13, 17, 21, 25, 33, 49, 65, 97, 97 + 511, 97 + 512 + 40, payload - 1, payload, size - 1]
-    regions += random.Random(3).sample(range(size), 25)
+    # magic, counts, payload size, both checksums, parent, ids, JSON, padding, first and last bytes of rows
+    regions = [0, 13, 17, 21, 25, 33, 49, 65, 97, 97 + 511, 97 + 512 + 40, payload - 1, payload, size - 1]
+    regions += random.Random(3).sample(range(12, size), 25)  # not the version: see test_page_versions.py
     for offset in regions:
         file = path_of(disk, keys[1])
         raw = bytearray(file.read_bytes())
@@ -228,5 +226,5 @@ def test_a_put_heals_a_damaged_page_that_was_not_read(disk: Disk) -> None:
         file.write_bytes(file.read_bytes()[:-1])
     fresh = disk.store()
     put_chat(fresh, CHAT)
-    assert fresh.damaged == 3
+    assert len(list((disk.folder / "damaged").iterdir())) == 3
     assert restore(fresh, CHAT) == 300

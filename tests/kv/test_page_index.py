@@ -12,7 +12,7 @@ from kv_pages import Disk, page, page_files, put_chat, restore
 
 from kvchat.kv.folder import PageFolder
 from kvchat.kv.index import PageIndex
-from kvchat.kv.store import StoreUnwritable
+from kvchat.kv.store import PageStore, StoreUnwritable
 
 CHAT = list(range(300))
 
@@ -129,6 +129,65 @@ def test_files_of_the_index_are_private(disk: Disk) -> None:
     put_chat(store, CHAT)
     modes = {path.name: path.stat().st_mode & 0o777 for path in disk.folder.glob("index*")}
     assert modes == dict.fromkeys(("index.db", "index.db-shm", "index.db-wal", "index.lock"), 0o600)
+
+
+# ------------------------------------------------------------------ errors of SQLite
+
+
+def put_fails(store: PageStore) -> None:
+    with pytest.raises(StoreUnwritable) as caught:
+        store.put(page(store.namespace.root, [1], 0))
+    assert caught.value.hint
+
+
+def test_after_close_nothing_is_found_and_nothing_written(disk: Disk) -> None:
+    store = disk.store()
+    put_chat(store, CHAT)
+    hits = store.match(CHAT).hits
+    store.close()
+    store.close()
+    assert store.match(CHAT).tokens == 0
+    assert store.reason_elsewhere(CHAT, 0) is None
+    store.used(hits)
+    store.protect([hits[0].key])
+    put_fails(store)
+    delete(index_file(disk))  # and it does not come back to life
+    assert store.match(CHAT).tokens == 0
+    put_fails(store)
+    assert len(page_files(disk.folder)) == 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        sqlite3.InterfaceError,
+        sqlite3.ProgrammingError,
+        sqlite3.IntegrityError,
+        sqlite3.OperationalError,
+        sqlite3.DatabaseError,
+        sqlite3.Error,
+    ],
+)
+def test_whatever_sqlite_says_is_a_miss_or_not_saved(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, error: type[sqlite3.Error]
+) -> None:
+    store = disk.store()
+    put_chat(store, CHAT)
+    hits = store.match(CHAT).hits
+
+    def refuse(*_: object, **__: object) -> None:
+        raise error("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kvchat.kv.database._transaction", refuse)
+        assert store.match(CHAT).tokens == 0
+        store.used(hits)
+        store.protect([hits[0].key])
+        put_fails(store)
+    assert len(page_files(disk.folder)) == 3
+    assert restore(store, CHAT) == 300
+    assert store.put(page(store.namespace.root, [1], 0)) > 0
+    assert restore(disk.store(), [1]) == 1
 
 
 # ------------------------------------------------------------------ a folder that cannot be written

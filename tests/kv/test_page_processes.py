@@ -76,7 +76,7 @@ def test_one_thread_reads_while_another_writes(disk: Disk) -> None:
                 break
     writer.join()
     assert failures == []
-    assert store.damaged == 0
+    assert not (disk.folder / "damaged").exists()
     assert restore(store, COMMON) == 295
 
 
@@ -105,8 +105,72 @@ def test_a_writer_killed_in_the_middle_of_a_page(disk: Disk) -> None:
     assert verify(disk.folder).temporary == 0  # it may still be at work
     os.utime(left, (left.stat().st_atime, left.stat().st_mtime - 2 * 3600))
     assert verify(disk.folder).temporary == 1
+    assert not left.exists()
     put_chat(store, COMMON)
     assert restore(store, COMMON) == 300
+
+
+def test_only_what_killed_writers_left_is_tidied_away(disk: Disk) -> None:
+    store = disk.store()
+    store.tidy()  # nothing is there yet
+    put_chat(store, COMMON)
+    first, second, third = page_files(disk.folder)
+    namespace = disk.folder / "pages" / store.namespace.id
+    old = [namespace / ".namespace.json.1.1.tmp", first.with_name(f".{first.name}.1.1.tmp")]
+    fresh = second.with_name(f".{second.name}.1.2.tmp")
+    strange = third.with_name(f".{third.name}.1.3.tmp")
+    strange.mkdir()
+    for path in (*old, fresh):
+        path.write_bytes(b"half a page")
+    for path in (*old, strange, first, second, third):
+        os.utime(path, (0, 0))
+    store.tidy()
+    assert set(disk.folder.rglob(".*")) == {fresh, strange}
+    assert restore(store, COMMON) == 300
+
+
+@pytest.mark.parametrize("function", ["lstat", "unlink", "iterdir"])
+def test_tidying_never_fails(disk: Disk, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
+    store = disk.store()
+    put_chat(store, COMMON)
+    left = page_files(disk.folder)[0].with_name(".x.1.1.tmp")
+    left.write_bytes(b"")
+    os.utime(left, (0, 0))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, function, refuse)
+        store.tidy()
+    assert left.exists()
+
+
+PASSER_BY = """
+import contextlib, sqlite3
+with contextlib.closing(sqlite3.connect({index!r})) as connection:
+    print(connection.execute("SELECT count(*) FROM pages").fetchone()[0])
+"""
+
+
+def test_another_store_in_this_process_does_not_give_up_the_locks_of_the_first(disk: Disk) -> None:
+    """Closing any descriptor of a file releases all POSIX locks of the process on it. Without them, the next process
+    that closes the database takes itself for the last one, and deletes the journal that this process writes to."""
+    store = disk.store()
+    put_chat(store, COMMON[:200])
+    second = disk.store(type_k="q8_0")
+    second.match(COMMON)
+    second.close()
+    journal = disk.folder / "index.db-wal"
+    before = journal.stat().st_ino
+    code = PASSER_BY.format(index=str(disk.folder / "index.db"))
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "2\n"
+    assert journal.exists()
+    assert journal.stat().st_ino == before
+    put_chat(store, COMMON)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "3\n"
 
 
 READ_ONLY = """

@@ -256,7 +256,7 @@ def test_a_file_that_vanished_is_a_miss(disk: Disk) -> None:
     with pytest.raises(PageMissing):
         read(store, match.hits[0])
     assert store.match(CHAT).tokens == 0
-    assert store.damaged == 0
+    assert not (disk.folder / "damaged").exists()
 
 
 def test_a_folder_deleted_meanwhile_is_made_again(disk: Disk) -> None:
@@ -275,6 +275,18 @@ def test_numpy_ids_match_too(disk: Disk) -> None:
     put_chat(store, CHAT)
     assert store.match(np.asarray(CHAT, np.int32).tolist()).tokens == 300
     assert PAGE_TOKENS == 128
+
+
+def test_what_another_configuration_would_find(disk: Disk) -> None:
+    ids = list(range(300))
+    other = disk.store(type_k="q8_0")
+    put_chat(other, ids)
+    store = disk.store()
+    put_chat(store, ids[:40])
+    assert store.match_as(other.namespace, [*ids[:290], 7]) == 290
+    assert store.match_as(store.namespace, ids) == 40
+    assert store.match_as(disk.store(type_k="q4_0").namespace, ids) == 0
+    assert store.match(ids).tokens == 40
 
 
 def test_pages_of_another_configuration_are_named_as_the_reason(disk: Disk) -> None:

@@ -96,7 +96,7 @@ if __name__ == "__main__":
             Settings(),
             paths,
             continue_last=continued,
-            engine_factory=lambda config, _, post: Engine(config, post),
+            engine_factory=lambda config, post, *_: Engine(config, post),
             surveyor=lambda _, __: Survey(chosen=Path("/models/fake-1b.gguf")),
         )
     )

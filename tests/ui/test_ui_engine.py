@@ -43,7 +43,9 @@ async def ready(pilot: Pilot[None]) -> None:
         ("/threads 3", {"threads": 3}),
     ],
 )
-async def test_a_command_goes_over_to_another_configuration(home: Path, command: str, change: dict[str, object]) -> None:
+async def test_a_command_goes_over_to_another_configuration(
+    home: Path, command: str, change: dict[str, object]
+) -> None:
     with stage(home, turn_events) as on:
         async with on.app().run_test(size=(120, 30)) as pilot:
             await ready(pilot)
@@ -177,7 +179,7 @@ async def test_the_chat_is_warmed_when_it_is_opened_and_after_a_change(home: Pat
         async with on.app().run_test(size=(120, 30)) as pilot:
             await send(pilot, "a question")
             await sees(pilot, "first 0.60 s")
-        chat = room(pilot).conversation.chat.id
+            chat = room(pilot).conversation.chat.id
     with stage(home, turn_events) as on:
         async with on.app(chat).run_test(size=(120, 30)) as pilot:
             await until(pilot, lambda: len(on.engine.warms) == 1)
@@ -251,7 +253,7 @@ async def test_first_run_asks_for_a_model(home: Path) -> None:
     with stage(home, turn_events, found=replace(FOUND, chosen=None)) as on:
         async with on.app().run_test(size=(120, 36)) as pilot:
             await until(pilot, lambda: isinstance(pilot.app.screen, FirstRun))
-            assert "no model yet" in status(pilot)
+            await until(pilot, lambda: "no model yet" in status(pilot))
             pilot.app.screen.dismiss(None)
             await sees(pilot, "There is no model yet. F2 or /model chooses one.")
             await send(pilot, "written before there is a model")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual import events, on
 from textual.app import App, ComposeResult
+from textual.pilot import Pilot
 
 from kvchat.ui.prompt import Prompt
 from kvchat.ui.theme import VARIABLES
@@ -13,6 +14,7 @@ class Host(App[None]):
     def __init__(self) -> None:
         super().__init__()
         self.sent: list[tuple[str, bool]] = []
+        self.edges = 0
 
     def compose(self) -> ComposeResult:
         yield Prompt("Write", id="prompt")
@@ -23,6 +25,10 @@ class Host(App[None]):
     @on(Prompt.Submitted)
     def keep(self, event: Prompt.Submitted) -> None:
         self.sent.append((event.text, event.literal))
+
+    @on(Prompt.Edged)
+    def count(self) -> None:
+        self.edges += 1
 
     @property
     def prompt(self) -> Prompt:
@@ -106,3 +112,93 @@ async def test_every_key_has_an_id_and_none_is_taken_from_the_screen() -> None:
         assert all(binding.id for binding in bindings)
         assert not any(binding.priority for binding in bindings)
         assert not {"ctrl+c", "ctrl+d", "pageup", "pagedown", "escape"} & app.prompt._bindings.key_to_bindings.keys()
+
+
+LONG = "\n".join(f"line {number}" for number in range(300))
+
+
+async def paste(pilot: Pilot[None], app: Host, text: str) -> None:
+    app.prompt.post_message(events.Paste(text))
+    await pilot.pause()
+
+
+async def test_a_long_paste_is_one_chip_and_goes_out_in_full() -> None:
+    app = Host()
+    async with app.run_test() as pilot:
+        await pilot.press("a", "space")
+        await paste(pilot, app, LONG.replace("\n", "\r"))
+        assert app.prompt.text == "a [Pasted #1 · 300 lines]"
+        assert app.prompt.draft == f"a {LONG}"
+        await pilot.press("backspace")
+        assert app.prompt.text == "a "
+        await paste(pilot, app, LONG)
+        await pilot.press("space", "b", "enter")
+        assert app.sent == [(f"a {LONG} b", False)]
+        assert app.prompt.text == ""
+
+
+async def test_a_chip_is_passed_selected_and_deleted_as_one() -> None:
+    app = Host()
+    async with app.run_test() as pilot:
+        await pilot.press("a")
+        await paste(pilot, app, "x" * 2_000)
+        await pilot.press("b")
+        chip = "[Pasted #1 · 2,000 characters]"
+        assert app.prompt.text == f"a{chip}b"
+        await pilot.press("left", "left", "c")
+        assert app.prompt.text == f"ac{chip}b"
+        await pilot.press("right", "d")
+        assert app.prompt.text == f"ac{chip}db"
+        app.prompt.move_cursor((0, 9))  # a click within it
+        assert app.prompt.cursor_location in {(0, 2), (0, 2 + len(chip))}
+        await pilot.press("home", "right", "right", "delete")
+        assert app.prompt.text == "acdb"
+
+
+async def test_word_and_selection_keys_do_not_cut_a_chip() -> None:
+    app = Host()
+    async with app.run_test() as pilot:
+        await paste(pilot, app, LONG)
+        await pilot.press("ctrl+w")
+        assert app.prompt.text == ""
+        await paste(pilot, app, LONG)
+        await pilot.press("shift+left", "x")
+        assert app.prompt.text == "x"
+
+
+async def test_the_same_paste_again_unfolds_it() -> None:
+    app = Host()
+    async with app.run_test() as pilot:
+        await paste(pilot, app, LONG)
+        await paste(pilot, app, LONG)
+        assert app.prompt.text == LONG
+        await paste(pilot, app, LONG)
+        assert app.prompt.draft == LONG + LONG
+
+
+async def test_a_long_paste_that_begins_with_a_slash_is_no_command() -> None:
+    app = Host()
+    async with app.run_test() as pilot:
+        await paste(pilot, app, "/quit" + LONG)
+        await pilot.press("enter")
+        assert app.sent == [("/quit" + LONG, True)]
+
+
+async def test_five_thousand_lines_come_back_by_recall_and_are_folded() -> None:
+    text = "\n".join(f"a line of some length, number {number}" for number in range(5_000))
+    app = Host()
+    async with app.run_test() as pilot:
+        await paste(pilot, app, text)
+        await pilot.press("enter", "up")
+        assert app.prompt.text == "[Pasted #1 · 5,000 lines]"
+        await pilot.press("enter")
+        assert app.sent == [(text, False)] * 2
+
+
+async def test_up_with_nothing_above_is_told() -> None:
+    app = Host()
+    async with app.run_test() as pilot:
+        await pilot.press("up")
+        assert app.edges == 1
+        await pilot.press("x", "up")
+        assert app.edges == 1

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -186,3 +187,110 @@ def _restored(terminal: Terminal) -> None:
     assert terminal.settings() == terminal.before
     for sequence in (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1003l", b"\x1b[?2004l"):
         assert sequence in terminal.raw
+
+
+def test_five_thousand_pasted_lines_are_a_chip_and_sent_in_full(start: Start, home: Path) -> None:
+    terminal = start()
+    text = "\r".join(f"line {number} 한글" for number in range(5_000))
+    terminal.send(b"see ")
+    for at in range(0, len(data := f"\x1b[200~{text}\x1b[201~".encode()), 4_000):
+        terminal.send(data[at : at + 4_000])
+    terminal.wait_for("see [Pasted #1 · 5,000 lines]")
+    terminal.send(b"\x7f")
+    terminal.wait_until(lambda: "Pasted" not in terminal.text(), "no chip")
+    terminal.send(b"and \x1b[200~" + text[:40].encode() + b"\x1b[201~\r")
+    terminal.wait_for("echo 'see and line 0")
+    for at in range(0, len(data), 4_000):
+        terminal.send(data[at : at + 4_000])
+    terminal.wait_for("[Pasted #1 · 5,000 lines]")
+    terminal.send(b"\r")
+    terminal.wait_until(lambda: len(users(home)) == 2, "the message on disk")
+    assert users(home)[1] == text.replace("\r", "\n")
+
+
+def test_reading_while_it_streams(start: Start) -> None:
+    terminal = start()
+    terminal.send(b"!slow\r")
+    terminal.wait_for("piece 60")
+    terminal.send(b"\x1b[5~")  # page up
+    terminal.wait_for("↓ new")
+    before = [line[:98].rstrip() for line in terminal.lines()[:20]]
+    time.sleep(0.3)
+    assert [line[:98].rstrip() for line in terminal.lines()[:20]] == before
+    terminal.send(b"\x1b[1;5F")  # Ctrl+End
+    terminal.wait_until(lambda: "↓ new" not in terminal.text(), "the end")
+    newest = terminal.text()
+    terminal.wait_until(lambda: terminal.text() != newest, "more text at the end")
+    terminal.send(b"\x1b")
+    terminal.wait_for("stopped: /continue goes on")
+
+
+def test_a_message_waits_and_is_taken_back_before_the_answer_is_stopped(start: Start, home: Path) -> None:
+    terminal = start()
+    terminal.send(b"!slow\r")
+    terminal.wait_for("piece 20")
+    terminal.send("next message 键值\r".encode())
+    terminal.wait_for("next: next message 键值 · esc takes it back")
+    terminal.send(b"\x1b")
+    terminal.wait_until(lambda: "esc takes it back" not in terminal.text(), "no chip")
+    assert "stopped" not in terminal.text()
+    terminal.send(b"\x1b")
+    terminal.wait_for("stopped: /continue goes on")
+    assert users(home) == ["!slow"]
+    terminal.send(b"\r")
+    terminal.wait_for("echo 'next message")
+
+
+def test_browse_keys(start: Start, home: Path) -> None:
+    terminal = start()
+    terminal.send(b"one\r")
+    answered(terminal, "echo 'one'")
+    terminal.send(b"\x0f")
+    terminal.wait_for("esc back")
+    terminal.send(b"ke")
+    terminal.wait_for("editing: your message")
+    terminal.send(b" more\r")
+    answered(terminal, "echo 'one more'")
+    terminal.wait_for("you ‹2/2›")
+    terminal.send(b"\x0f")
+    terminal.wait_for("esc back")
+    terminal.send(b"k[")
+    terminal.wait_for("you ‹1/2›")
+    answered(terminal, "echo 'one'")
+    terminal.send(b"y")
+    terminal.wait_until(lambda: b"\x1b]52;c;b25l" in bytes(terminal.raw), "OSC 52")  # "one"
+
+
+def test_warm_forecast_and_another_cache(start: Start) -> None:
+    terminal = start(columns=120)
+    terminal.send(b"one\r")
+    answered(terminal, "echo 'one'")
+    terminal.send(b"next")
+    terminal.wait_for("reuses 30, computes 10, first token in about 0.2 s")
+    terminal.send(b"\x15/cache q8_0\r")
+    terminal.wait_for("tokens back from pages in 0.05 s")
+    assert "first token in about" not in terminal.text(), terminal.text()
+
+
+def test_wide_characters_keep_the_borders_straight(start: Start) -> None:
+    terminal = start(columns=120, rows=36)
+    terminal.send("键值 한국어 ⚠ 日本語 é e\u0301\r".encode())
+    terminal.wait_for("echo")
+    terminal.send("键值缓存 한국어 문장".encode())
+    terminal.wait_for("한국어 문장")
+    rows = terminal.cells()
+    top = next(y for y, row in enumerate(rows) if "╭" in row)
+    bottom = next(y for y, row in enumerate(rows) if "╰" in row)
+    assert (rows[top][119], rows[bottom][119]) == ("╮", "╯")
+    assert all(rows[y][119] == "│" for y in range(top + 1, bottom))
+
+
+@pytest.mark.parametrize("keys", [b"/model\r", b"\x1bOQ"])
+def test_settings_open_and_close_without_a_change(start: Start, keys: bytes) -> None:
+    terminal = start()
+    terminal.send(keys)
+    terminal.wait_for("Model & cache")
+    terminal.send(b"\x1b")
+    terminal.wait_until(lambda: "Model & cache" not in terminal.text(), "the chat again")
+    terminal.send(b"still here\r")
+    terminal.wait_for("echo 'still here'")

@@ -95,7 +95,7 @@ class Stage:
         self.desk = Desk(settings, self.paths, self.store, self.link, self.inbox)
         self._found = found
 
-    def _make(self, config: EngineConfig, _: Paths, __: Callable[[Event], None]) -> FakeEngine:
+    def _make(self, config: EngineConfig, *_: object) -> FakeEngine:
         self.engine.config = config
         return self.engine
 

@@ -1,0 +1,61 @@
+"""What others need of an engine: types, so that they can be given another one. Owns no behaviour.
+
+`kvchat.backend.local.Engine` is the one that runs on this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from kvchat.backend.protocol import EngineConfig, Event, Forecast, Generate, Preview, Ready, Warm
+
+
+class Backend(Protocol):
+    """How a conversation reaches a model.
+
+    `ready` and `cancel` are used on the thread of the conversation, what sends a message's ids on the store thread,
+    which has them: `submit` right after the commit of what it answers. So all of them must be safe to call from
+    different threads, and must not wait for the engine: a send under a lock is all they do.
+    """
+
+    @property
+    def ready(self) -> Ready | None:
+        """The loaded model; None while there is none."""
+
+    def submit(self, request: Generate) -> None:
+        """Starts a turn. Its events go to `Conversation.apply`, by way of the thread of the conversation."""
+
+    def cancel(self, turn: str) -> None:
+        """Stops a turn that was submitted. Its TurnFinished still comes."""
+
+    def warm(self, command: Warm) -> None:
+        """Answered by Warmed, or not at all when a turn comes first."""
+
+    def forecast(self, command: Forecast) -> None:
+        """Answered by Forecasted, or not at all when a turn or a newer one comes first."""
+
+    def preview(self, command: Preview) -> None:
+        """Answered by Previewed, or not at all when a turn or a newer one comes first."""
+
+
+class EngineClient(Backend, Protocol):
+    """A backend with a life: what the app and the commands start and end. Only `close` waits for it."""
+
+    @property
+    def config(self) -> EngineConfig:
+        """What was asked for last."""
+
+    def start(self) -> None:
+        """Starts it; the events tell how it goes."""
+
+    def configure(self, config: EngineConfig) -> None:
+        """Goes over to another configuration; the events tell how it goes."""
+
+    def close(self) -> None:
+        """Ends it."""
+
+
+EngineFactory = Callable[[EngineConfig, Callable[[Event], None], Path, Path], EngineClient]
+"""Configuration, where events go (called on any thread), state folder, log file."""

@@ -1,0 +1,100 @@
+"""With which model and cache a turn is run. Owns the order of those who decide; must not start or write anything.
+
+The model: a flag, else that of the chat, else the settings file and environment, else that of the chat that was used
+last, else the first one found. The cache: a flag, else what the chat was last run with, else the settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kvchat.backend.protocol import EngineConfig
+from kvchat.chats.types import Chat
+from kvchat.config import Settings, contradictory
+from kvchat.conversation import EngineChoice, engine_choice
+from kvchat.errors import KvchatError
+from kvchat.formats.gguf import model_name
+from kvchat.library.find import ModelFile, drop_in_folders, find_models, resolve
+from kvchat.paths import Paths
+
+# What a chat keeps beside its model, and the flag that goes before it.
+_FLAGS = {
+    "type_k": "cache_type_k",
+    "type_v": "cache_type_v",
+    "context": "ctx_size",
+    "flash_attention": "flash_attn",
+}
+_AUTOMATIC = {"context": 0, "flash_attention": "auto"}  # values that choose nothing
+
+
+def choose_model(settings: Settings, paths: Paths, chat: Chat | None, latest: Chat | None) -> ModelFile:
+    """The model for the next turn of `chat`, None for a new one; `latest` is the chat that was used last. KvchatError:
+    there is none, it cannot be run, or it is not where the chat had it."""
+    models = find_models(paths, drop_in_folders())
+    if settings.model is not None and "model" in settings.given:
+        return resolve(settings.model, models)
+    if chat is not None and (chat.model or engine_choice(chat)):
+        own = _model_of(chat, models)
+        if own is None:
+            raise _gone(chat)
+        return resolve(str(own), models)
+    if settings.model is not None:
+        return resolve(settings.model, models)
+    last = _model_of(latest, models) if latest is not None else None
+    if last is not None:
+        with suppress(KvchatError):  # damaged since: not what was asked for
+            return resolve(str(last), models)
+    return resolve(None, models)
+
+
+def as_before(settings: Settings, model: ModelFile, chat: Chat | None) -> Settings:
+    """The settings, with the cache that the chat was last run with where no flag says something else."""
+    own = engine_choice(chat) if chat is not None else None
+    if own is None or own.model_path != str(model.path):
+        return settings
+    kept: dict[str, Any] = {name: getattr(own, name) for name, flag in _FLAGS.items() if flag not in settings.given}
+    kept = {name: value for name, value in kept.items() if value != _AUTOMATIC.get(name)}
+    merged = replace(settings, **kept)
+    if not contradictory(merged):
+        return merged
+    return replace(settings, **{name: value for name, value in kept.items() if name in ("type_k", "context")})
+
+
+def choice_to_keep(config: EngineConfig, settings: Settings, chat: Chat | None) -> EngineChoice:
+    """What a chat keeps of the configuration that it is run with. A new one keeps all of it; in an old one, flags about
+    its cache are for one turn."""
+    used = {name: getattr(config, name) for name in _FLAGS}
+    if chat is not None:
+        before = engine_choice(chat) or EngineConfig(config.model_path)
+        used |= {name: getattr(before, name) for name, flag in _FLAGS.items() if flag in settings.given}
+    return EngineChoice(config.model_path, **used)
+
+
+def _model_of(chat: Chat, models: Sequence[ModelFile]) -> Path | None:
+    """The file that a chat was last run with: the path that it keeps, unless a model of another name has answered since
+    and is known by it."""
+    choice, name = engine_choice(chat), chat.model.lower()
+    path = Path(choice.model_path) if choice is not None else None
+    kept = path if path is not None and path.is_absolute() and path.is_file() else None
+    if kept is not None and (not name or name in _names(kept)):
+        return kept
+    return next((model.path for model in models if name in _names(model.path)), kept)
+
+
+def _names(path: Path) -> set[str]:
+    """What an engine calls, or once called, a model."""
+    return {model_name(path).lower(), path.stem.lower()}
+
+
+def _gone(chat: Chat) -> KvchatError:
+    choice = engine_choice(chat)
+    where = f" at {choice.model_path}" if choice is not None else ""
+    name = chat.model or "the one"
+    return KvchatError(
+        f"the model of this chat, {name}, is not there any more{where}",
+        "go on with another one: --model NAME; `kvchat models ls` lists them",
+    )

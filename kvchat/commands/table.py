@@ -1,0 +1,40 @@
+"""Columns, facts and sizes as commands print them. Owns that form; must not know what is printed.
+
+Texts come from files that others made: they are cleaned here, before they reach a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TextIO
+
+from kvchat.clean import clean_line
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], out: TextIO, *, numbers: Collection[str] = ()
+) -> None:
+    """Aligned columns below their names, those called in `numbers` to the right."""
+    cells = [columns, *(tuple(map(clean_line, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        padded = (
+            cell.rjust(width) if name in numbers else cell.ljust(width)
+            for name, cell, width in zip(columns, row, widths, strict=True)
+        )
+        print("  ".join(padded).rstrip(), file=out)
+
+
+def print_facts(facts: Mapping[str, str], out: TextIO) -> None:
+    """One fact a line, beginning with what it is called."""
+    width = max(map(len, facts))
+    for label, text in facts.items():
+        print(f"{label:<{width}}  {clean_line(text)}", file=out)
+
+
+def size_text(number: int) -> str:
+    """Bytes for a person: "1.5 MiB"."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number} B"
