@@ -259,6 +259,11 @@ def test_engine_config(paths: Paths) -> None:
     assert engine_config(Settings(kv=False), Path("m"), paths).kv_folder is None
 
 
+def test_given_are_the_keys_of_the_flags(paths: Paths) -> None:
+    settings = load(paths, 'model = "file"', {"KVCHAT_THREADS": "2"}, {"cache_type_k": "q8_0", "temp": "0"})
+    assert settings.given == {"cache_type_k", "temp"}
+
+
 def test_only_a_flag_changes_the_system_prompt_of_an_old_chat(home: Path) -> None:
     paths = Paths.find({"KVCHAT_HOME": str(home)})
     (home / "config.toml").write_text('system = "from the file"\n')

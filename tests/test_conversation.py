@@ -562,10 +562,28 @@ def test_full_disk_during_the_answer_is_told_and_the_end_saved_later(
     store.run(ChatStore.latest).result(WAIT)
     assert chat.live is None and chat.messages[-1].finish == "stop"
     assert [type(error) for error in failures] == [NotSavedError]
+    assert chat.unsaved is failures[0]
     fill_disk(store, False)
     store.close()  # tries again what waits
+    assert chat.unsaved is None
     reading = ChatStore(store._path)
     assert reading.path(chat.messages[-1].id) == chat.messages
+    reading.close()
+
+
+def test_full_disk_to_the_end(
+    store: StoreThread, backend: FakeBackend, chat: Conversation, failures: list[KvchatError]
+) -> None:
+    answer(chat, backend, chat.submit("Hi"), "Hello")
+    assert chat.unsaved is None
+    request = request_of(backend, chat.submit("more"))
+    fill_disk(store, True)
+    apply(chat, [*prompt_events(request), TextDelta(request.turn, "y" * 500_000, (1,)), finished(request)])
+    store.close()
+    assert isinstance(chat.unsaved, NotSavedError)
+    assert failures[-1] is chat.unsaved  # told when it was lost
+    reading = ChatStore(store._path)
+    assert reading.path(chat.messages[-1].id)[-1].finish is None
     reading.close()
 
 

@@ -39,7 +39,12 @@ def duplicate(connection: sqlite3.Connection, chat: Chat) -> Chat:
     rows = connection.execute(
         "SELECT id, parent FROM messages WHERE chat = ? AND deleted_at IS NULL ORDER BY number", (chat.id,)
     ).fetchall()
-    names: dict[str | None, str | None] = {None: None} | {row[0]: new_ulid() for row in rows}
+    names: dict[str | None, str] = {}
+    copied: list[tuple[str, str | None, str]] = []  # new id, id of the new parent, id of what is copied
+    for message, parent in rows:
+        new = new_ulid()
+        copied.append((new, names.get(parent), message))  # parents come first, see kvchat.chats.tree
+        names[message] = new
     now = time.time()
     copy = replace(
         chat,
@@ -54,10 +59,10 @@ def duplicate(connection: sqlite3.Connection, chat: Chat) -> Chat:
     connection.executemany(
         """INSERT INTO messages (id, chat, parent, role, text, created, finish, model, usage)
         SELECT ?, ?, ?, role, text, created, finish, model, usage FROM messages WHERE id = ?""",
-        [(names[message], copy.id, names.get(parent), message) for message, parent in rows],
+        [(new, copy.id, parent, message) for new, parent, message in copied],
     )
     connection.executemany(
         "INSERT INTO message_ids (message, key, ids) SELECT ?, key, ids FROM message_ids WHERE message = ?",
-        [(names[message], message) for message, _ in rows],
+        [(new, message) for new, _, message in copied],
     )
     return copy

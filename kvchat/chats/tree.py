@@ -45,8 +45,8 @@ def path(connection: sqlite3.Connection, head: str | None) -> tuple[Message, ...
 def branch(connection: sqlite3.Connection, chat: str, head: str | None) -> Branch:
     """The branch that ends with `head`, and the siblings of its messages."""
     rows = connection.execute(
-        f"""{ABOVE} SELECT b.id, s.id FROM branch b JOIN messages s ON s.chat = ? AND s.parent IS b.parent
-        WHERE s.deleted_at IS NULL OR s.id = b.id ORDER BY s.number""",  # noqa: S608
+        f"""{ABOVE} SELECT b.id, s.id FROM branch b JOIN messages s ON s.chat = b.chat AND s.parent IS b.parent
+        WHERE b.chat = ? AND (s.deleted_at IS NULL OR s.id = b.id) ORDER BY s.number""",  # noqa: S608
         (head, chat),
     )
     found: dict[str, tuple[str, ...]] = {}

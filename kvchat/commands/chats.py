@@ -9,7 +9,6 @@ reason.
 from __future__ import annotations
 
 import json as jsonlib
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -19,6 +18,7 @@ from kvchat.chats.store import ChatStore
 from kvchat.chats.trash import TRASH_DAYS
 from kvchat.chats.types import Chat, ChatSummary, Message, SearchHit
 from kvchat.clean import clean, clean_line
+from kvchat.commands.table import print_table, time_text
 from kvchat.conversation import read_usage
 from kvchat.paths import Paths
 
@@ -136,24 +136,20 @@ def _print_hits(hits: Sequence[SearchHit], out: TextIO) -> None:
 
 
 def _print_table(summaries: Sequence[ChatSummary], out: TextIO, time_name: str) -> None:
-    width = max(len("messages"), *(len(str(summary.messages)) for summary in summaries))
-    print(f"{'id':<26}  {time_name:<16}  {'messages':>{width}}  title", file=out)
-    for summary in summaries:
+    def cells(summary: ChatSummary) -> tuple[str, ...]:
         chat = summary.chat
         at = chat.updated if chat.deleted_at is None else chat.deleted_at
-        print(f"{chat.id}  {_when(at)}  {summary.messages:>{width}}  {clean_line(chat.title)}", file=out)
+        return chat.id, time_text(at), str(summary.messages), chat.title
+
+    print_table(("id", time_name, "messages", "title"), map(cells, summaries), out, numbers={"messages"})
 
 
 def _print_chat(chat: Chat, messages: Sequence[Message], out: TextIO) -> None:
-    print(f"{clean_line(chat.title)}\n{chat.id} · {_when(chat.updated)}", file=out)
+    print(f"{clean_line(chat.title)}\n{chat.id} · {time_text(chat.updated)}", file=out)
     if chat.system:
         print(f"\n# system\n{clean(chat.system)}", file=out)
     for message in messages:
         name = "you" if message.role == "user" else clean_line(message.model) or "assistant"
-        print(f"\n# {name} · {_when(message.created)}\n{clean(message.text)}", file=out)
+        print(f"\n# {name} · {time_text(message.created)}\n{clean(message.text)}", file=out)
         if message.role == "assistant" and message.finish != "stop":
             print(f"[{_ENDS.get(message.finish, clean_line(str(message.finish)))}]", file=out)
-
-
-def _when(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

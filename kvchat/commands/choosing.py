@@ -65,12 +65,15 @@ def as_before(settings: Settings, model: ModelFile, chat: Chat | None) -> Settin
 
 
 def choice_to_keep(config: EngineConfig, settings: Settings, chat: Chat | None) -> EngineChoice:
-    """What a chat keeps of the configuration that it is run with. A new one keeps all of it; in an old one, flags about
-    its cache are for one turn."""
+    """What a chat keeps of the configuration that it is run with. A new one keeps all of it, an old one a new model:
+    flags about its cache are for one turn."""
+    before = engine_choice(chat) if chat is not None else None
+    if before is not None and before.model_path == config.model_path:
+        return before
     used = {name: getattr(config, name) for name in _FLAGS}
     if chat is not None:
-        before = engine_choice(chat) or EngineConfig(config.model_path)
-        used |= {name: getattr(before, name) for name, flag in _FLAGS.items() if flag in settings.given}
+        usual = before or EngineConfig(config.model_path)
+        used |= {name: getattr(usual, name) for name, flag in _FLAGS.items() if flag in settings.given}
     return EngineChoice(config.model_path, **used)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json as jsonlib
-import time
 from dataclasses import asdict
 from typing import TextIO
 
 from kvchat.clean import clean_line
-from kvchat.commands.table import print_facts, print_table, size_text
+from kvchat.commands.table import print_facts, print_table, size_text, time_text
 from kvchat.kv.namespace import Namespace
 from kvchat.kv.overview import SHORT_KEY, Chain, ChainPages, chain_pages, chains
 from kvchat.kv.rows import Row
@@ -135,7 +134,7 @@ def _chain_cells(chain: Chain) -> tuple[str, ...]:
         str(chain.tokens),
         str(chain.pages),
         size_text(chain.bytes),
-        _when(chain.last_use),
+        time_text(chain.last_use),
         str(chain.hits),
         _seconds(chain.seconds_saved),
         "yes" if chain.pinned else "-",
@@ -150,7 +149,7 @@ def _page_cells(row: Row) -> tuple[str, ...]:
         str(row.tokens),
         size_text(row.bytes),
         _seconds(row.seconds),
-        _when(row.last_use),
+        time_text(row.last_use),
         str(row.hits),
         _seconds(row.seconds_saved),
         "yes" if row.pinned else "-",
@@ -159,10 +158,6 @@ def _page_cells(row: Row) -> tuple[str, ...]:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _when(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def _seconds(seconds: float) -> str:

@@ -1,10 +1,11 @@
-"""Columns, facts and sizes as commands print them. Owns that form; must not know what is printed.
+"""Columns, facts, sizes and times as commands print them. Owns that form; must not know what is printed.
 
 Texts come from files that others made: they are cleaned here, before they reach a terminal.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TextIO
 
@@ -38,3 +39,8 @@ def size_text(number: int) -> str:
         if number >= size:
             return f"{number / size:.1f} {unit}"
     return f"{number} B"
+
+
+def time_text(seconds: float) -> str:
+    """A moment, in seconds since the epoch, as a clock here has it: "2024-02-29 12:00"."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

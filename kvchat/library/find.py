@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kvchat
+from kvchat.config_options import shown
 from kvchat.errors import FormatError, KvchatError
 from kvchat.formats.gguf import PART_NAME, GgufHeader, model_name, read_header
 from kvchat.paths import Paths
@@ -160,11 +161,12 @@ def _by_path(name: str) -> ModelFile | None:
         path = Path(name).expanduser()
         found = (is_path or name.lower().endswith(_SUFFIX)) and path.exists()
     except (OSError, RuntimeError) as error:
-        raise KvchatError(f"cannot find {name!r}: {error}", "check the path") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise KvchatError(f"cannot find {shown(name)}: {reason}", "check the path") from error
     if found and (is_path or not path.is_dir()):
         return _model(path.absolute(), "path")
     if is_path:
-        raise KvchatError(f"there is no file {name!r}", "check the path")
+        raise KvchatError(f"there is no file {shown(name)}", "check the path")
     return None
 
 
@@ -181,8 +183,10 @@ def _by_name(name: str, models: Sequence[ModelFile]) -> ModelFile:
         if len(own) == 1:
             return own[0]
         if own:
-            raise KvchatError(f"{name!r} can mean {len(own)} models", f"give the name or path of one: {_listed(own)}")
-    raise KvchatError(f"there is no model {name!r}", _nearest(wanted, models))
+            raise KvchatError(
+                f"{shown(name)} can mean {len(own)} models", f"give the name or path of one: {_listed(own)}"
+            )
+    raise KvchatError(f"there is no model {shown(name)}", _nearest(wanted, models))
 
 
 def _listed(models: Sequence[ModelFile]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -16,6 +16,7 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
+from textual.widgets import Static
 
 from kvchat.ui.ahead import Ahead
 from kvchat.ui.browse_bar import BrowseBar
@@ -31,9 +32,11 @@ from kvchat.ui.notes import Notes
 from kvchat.ui.prompt import Prompt
 from kvchat.ui.room import Room
 from kvchat.ui.sending import Sending
-from kvchat.ui.sidebar import Sidebar
 from kvchat.ui.status import StatusLine
 from kvchat.ui.transcript import Transcript
+
+if TYPE_CHECKING:
+    from kvchat.ui.sidebar import Sidebar
 
 SHORTEST_PAUSE = 0.05  # seconds between two batches of news
 AGAIN = 2.0  # seconds in which a second ^C quits
@@ -87,8 +90,10 @@ class ChatScreen(Screen[None]):
         self._interrupted_at = -AGAIN
 
     def compose(self) -> ComposeResult:
+        self._know_size()
         with Horizontal():
-            yield Sidebar(id="sidebar")
+            with Vertical(id="side"):
+                yield Static("kvchat", id="brand", markup=False)
             with Vertical(id="main"):
                 yield Transcript(WELCOME, id="transcript")
                 yield ChipLine(id="chip")
@@ -96,6 +101,13 @@ class ChatScreen(Screen[None]):
                 yield HintLine(id="hint")
                 yield BrowseBar(id="browse")
         yield StatusLine(id="status")
+
+    def _know_size(self) -> None:
+        """Have the classes of this size before anything is styled: Textual would style everything a second time."""
+        width, height = self.app.size
+        names = self._get_breakpoint_classes(width, self.HORIZONTAL_BREAKPOINTS)
+        names |= self._get_breakpoint_classes(height, self.VERTICAL_BREAKPOINTS)
+        self.update_classes(dict.fromkeys(names, True), update=False)
 
     def on_mount(self) -> None:
         """Everything that takes time comes after the first frame."""

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from time import monotonic
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from textual.screen import Screen
 from textual.worker import Worker
@@ -24,11 +24,13 @@ from kvchat.ui.desk import Desk
 from kvchat.ui.lines import ChipLine, HintLine
 from kvchat.ui.progress import Progress
 from kvchat.ui.prompt import Prompt
-from kvchat.ui.sidebar import Sidebar
 from kvchat.ui.status import StatusLine
 from kvchat.ui.transcript import Transcript
 from kvchat.ui.undo import Undo
 from kvchat.ui.wording import sentences
+
+if TYPE_CHECKING:
+    from kvchat.ui.sidebar import Sidebar
 
 T = TypeVar("T")
 
@@ -42,6 +44,7 @@ class Room:
         self.conversation: Conversation = desk.new_conversation()
         self.progress = Progress()
         self.undo = Undo(monotonic)
+        self._sidebar: Sidebar | None = None
         self.told = ""  # what the status line says in place of the last answer's numbers, until the next one
 
     def furnish(self) -> None:
@@ -49,10 +52,20 @@ class Room:
         self.transcript = self.screen.query_one(Transcript)
         self.prompt = self.screen.query_one(Prompt)
         self.status = self.screen.query_one(StatusLine)
-        self.sidebar = self.screen.query_one(Sidebar)
         self.hint = self.screen.query_one(HintLine)
         self.chip = self.screen.query_one(ChipLine)
         self.view = ChatView(self.transcript)
+
+    @property
+    def sidebar(self) -> Sidebar:
+        """The list of chats. It is made when it is first needed: what it needs takes a while to load, and the first
+        frame does without."""
+        if self._sidebar is None:
+            from kvchat.ui.sidebar import Sidebar
+
+            self._sidebar = Sidebar(id="sidebar")
+            self.screen.query_one("#side").mount(self._sidebar)
+        return self._sidebar
 
     @property
     def is_busy(self) -> bool:

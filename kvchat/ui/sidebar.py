@@ -89,8 +89,7 @@ class Sidebar(Vertical):
 
     DEFAULT_CSS = """
     Sidebar {
-        width: 30; background: $surface; padding: 1 0 0 0;
-        & > #brand { height: 1; padding: 0 2; color: $primary; text-style: bold; }
+        width: 100%; height: 1fr; background: $surface;
         & > Filter {
             height: 1; border: none; padding: 0 2; background: $surface; margin: 0 0 1 0;
             &:focus { border: none; background: $panel; }
@@ -145,7 +144,6 @@ class Sidebar(Vertical):
         self._open: str | None = None
 
     def compose(self) -> ComposeResult:
-        yield Static("kvchat", id="brand", markup=False)
         yield self._filter
         yield self._listing
         yield Static(HINTS, id="keys", markup=False)

@@ -148,10 +148,6 @@ def test_a_failing_change_is_told_once_and_tried_again(
 
 def test_a_newer_change_takes_the_place_of_one_that_failed(store: StoreThread, failures: Failures) -> None:
     written: list[str] = []
-
-    def full(_: ChatStore) -> None:
-        raise NotSavedError("the disk is full")
-
     store.debounce("key", 0, full)
     assert failures.event.wait(WAIT)
     store.debounce("key", 0, note(written, "newer"))
@@ -159,6 +155,35 @@ def test_a_newer_change_takes_the_place_of_one_that_failed(store: StoreThread, f
     store.close()
     assert written == ["newer"]
     assert len(failures.heard) == 1
+
+
+def full(_: ChatStore) -> None:
+    raise NotSavedError("the disk is full")
+
+
+def test_close_tries_again_and_tells_again_what_is_lost(store: StoreThread, failures: Failures) -> None:
+    store.debounce("lost", 0, full)
+    assert failures.event.wait(WAIT)
+    store.close()
+    assert [error.message for error in failures.heard] == ["the disk is full"] * 2
+    assert store.failure("lost") is failures.heard[1]
+    assert store.failure("another") is None
+
+
+def test_close_writes_what_failed_before(store: StoreThread, failures: Failures) -> None:
+    room: list[str] = []
+
+    def full_at_first(chats: ChatStore) -> None:
+        if not room:
+            full(chats)
+
+    store.debounce("key", 0, full_at_first)
+    assert failures.event.wait(WAIT)
+    assert store.failure("key") is failures.heard[0]
+    room.append("enough")
+    store.close()
+    assert len(failures.heard) == 1
+    assert store.failure("key") is None
 
 
 def test_a_bug_in_a_debounced_change_is_told_and_not_repeated(store: StoreThread, failures: Failures) -> None:

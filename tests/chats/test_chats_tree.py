@@ -120,6 +120,38 @@ def test_a_message_that_is_not_there(store: ChatStore) -> None:
     assert store.get("x").head == "i"
 
 
+# ------------------------------------------------------------------ trees that nobody made this way
+
+
+# Each row: a message, the parent that it is given, the head, and what is read.
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("message", "parent", "head", "path"),
+    [
+        ("a", "i", "i", "abdi"),  # a circle through the root
+        ("d", "d", "i", "di"),  # its own parent
+        ("b", "f", "f", "bf"),
+        ("g", "z", "h", "gh"),  # a parent in another chat
+    ],
+)
+def test_a_circle_is_a_branch_with_an_end(store: ChatStore, message: str, parent: str, head: str, path: str) -> None:
+    add(store, "z", None, chat="another")
+    store._connection.execute("UPDATE messages SET parent = ? WHERE id = ?", (parent, message))
+    branch = store.branch("x", head)
+    assert shown(branch) == path
+    assert all(each.id in branch.siblings[each.id] for each in branch.messages)
+    assert store.known_ids(head, "k") == {}
+    assert shown(store.show("x", message)).startswith(path[0])
+    copy = store.duplicate("x")
+    assert store.path(copy.head)
+    store.delete_message(branch.messages[-1])
+
+
+def test_a_head_in_another_chat(store: ChatStore) -> None:
+    add(store, "z", None, chat="another")
+    assert store.branch("x", "z").siblings == {"z": ("z",)}
+
+
 def test_siblings_of_a_branch_of_thousands(tmp_path: Path) -> None:
     messages = [Message(f"m{n}", "c", f"m{n - 1}" if n else None, "user", "w", 1.0, "") for n in range(3000)]
     with closing(ChatStore(tmp_path / "long.db")) as store:

@@ -201,16 +201,54 @@ def test_no_chat_to_go_on_with(ask: Callable[..., Asked], engine: ScriptedEngine
     assert engine.configs == []  # nothing was loaded for it
 
 
-def test_the_default_model_the_chats_model_and_the_one_asked_for(
+def model_flag(name: str) -> Settings:
+    return Settings(model=name, given=frozenset({"model"}))
+
+
+def test_who_decides_about_the_model(ask: Callable[..., Asked], engine: ScriptedEngine) -> None:
+    def used(*, continue_last: bool = False, settings: Settings | None = None, answers: str) -> str:
+        engine.begin = [make_ready(name=answers)]
+        ask("x", continue_last=continue_last, settings=settings)
+        return Path(engine.configs[-1].model_path).stem
+
+    assert used(answers="first") == "first"  # the default
+    assert used(settings=model_flag("SECOND"), answers="second") == "second"
+    assert used(answers="second") == "second"  # that of the latest chat
+    assert used(settings=Settings(model="first"), answers="first") == "first"  # the settings go before that
+    assert used(continue_last=True, settings=Settings(model="second"), answers="first") == "first"  # the chat's own
+    assert used(continue_last=True, settings=model_flag("second"), answers="second") == "second"
+    assert used(continue_last=True, settings=Settings(model="first"), answers="second") == "second"  # is its own now
+
+
+def test_a_chat_whose_model_was_given_by_path_goes_on(
+    ask: Callable[..., Asked], engine: ScriptedEngine, paths: Paths, tmp_path: Path
+) -> None:
+    elsewhere = (paths.models_folder / "second.gguf").rename(tmp_path / "other.gguf")
+    engine.begin = [make_ready(name="other")]
+    ask("x", settings=model_flag(str(elsewhere)))
+    ask("y", continue_last=True)
+    assert [config.model_path for config in engine.configs] == [str(elsewhere)] * 2
+    elsewhere.unlink()
+    with pytest.raises(KvchatError, match="other, is not there any more") as caught:
+        ask("z", continue_last=True)
+    assert "--model" in caught.value.hint
+    ask("z")  # a new chat does not depend on it
+    assert Path(engine.configs[-1].model_path).stem == "first"
+
+
+def test_flags_about_the_cache_are_for_one_turn_of_an_old_chat(
     ask: Callable[..., Asked], engine: ScriptedEngine
 ) -> None:
-    engine.begin = [make_ready(name="second")]
-    ask("x", settings=Settings(model="second"))
-    ask("x", continue_last=True)  # the chat's own
-    ask("x")  # the default
-    engine.begin = [make_ready(name="first")]
-    ask("x", continue_last=True, settings=Settings(model="FIRST"))
-    assert [Path(config.model_path).stem for config in engine.configs] == ["second", "second", "first", "first"]
+    ask("x", settings=Settings(type_v="q8_0", given=frozenset({"cache_type_v"})))  # a new one keeps it
+    ask("x", continue_last=True)
+    ask("x", continue_last=True, settings=Settings(type_v="q4_0", context=512, given=frozenset({"cache_type_v"})))
+    ask("x", continue_last=True, settings=Settings(type_k="q8_0"))  # from the settings file
+    assert [(c.type_k, c.type_v, c.context) for c in engine.configs] == [
+        ("f16", "q8_0", 0),
+        ("f16", "q8_0", 0),
+        ("f16", "q4_0", 512),
+        ("f16", "q8_0", 0),
+    ]
 
 
 def test_unknown_model_names_the_nearest_and_starts_no_chat(ask: Callable[..., Asked], paths: Paths) -> None:
@@ -224,8 +262,8 @@ def test_another_system_prompt_for_an_old_chat(ask: Callable[..., Asked], engine
     ask("one", settings=Settings(system="Be brief."))
     ask("two", continue_last=True)
     assert engine.requests[-1].messages[0].text == "Be brief."
-    ask("three", continue_last=True, settings=Settings(system="Be long.", new_system="Be long."))
+    ask("three", continue_last=True, settings=Settings(system="Be long.", given=frozenset({"system"})))
     ask("four", continue_last=True)
     assert engine.requests[-1].messages[0].text == "Be long."
-    ask("five", continue_last=True, settings=Settings(system="", new_system=""))
+    ask("five", continue_last=True, settings=Settings(system="", given=frozenset({"system"})))
     assert engine.requests[-1].messages[0].role == "user"

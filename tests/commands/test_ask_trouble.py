@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from asking import Asked, kept
+from asking import Asked, Terminal, kept
 from fake_backend import delta, finished, make_ready, prompt_events, turn_events
 from scripted_engine import Script, ScriptedEngine, answer
 
 from kvchat.backend.protocol import EngineDied, Event, Failure, Generate, LoadFailed, Loading, Usage
+from kvchat.chats.schema import NotSavedError
+from kvchat.chats.store import ChatStore
+from kvchat.config import Settings
 from kvchat.errors import KvchatError, UsageError
 from kvchat.paths import Paths
 
@@ -31,6 +34,19 @@ def test_notes_of_the_engine_are_said_once(ask: Callable[..., Asked], engine: Sc
     assert asked.err.getvalue() == (
         "note: the engine was killed by SIGILL, and is started again\nnote: extra buffers are off\n"
     )
+
+
+def test_what_was_found_out_before_is_not_said_again(ask: Callable[..., Asked], engine: ScriptedEngine) -> None:
+    known = "llama.cpp's extra CPU buffers (AMX, repacked weights): off, because the engine was killed by SIGILL"
+    engine.begin = [replace(make_ready(), notes=(known, "the context is longer than what it was trained for"))]
+    asked = Asked()
+    asked.err = Terminal()
+    said = ask("x", asked=asked).err.getvalue()
+    assert "SIGILL" not in said
+    assert "note: the context is longer" in said  # for whoever watches
+    assert ask("x").err.getvalue() == ""
+    wanted = Settings(flash_attention="on", given=frozenset({"flash_attn"}))
+    assert "SIGILL" in ask("x", settings=wanted).err.getvalue()  # something is not as it was asked for
 
 
 def test_a_model_that_cannot_be_loaded(ask: Callable[..., Asked], engine: ScriptedEngine, paths: Paths) -> None:
@@ -104,6 +120,24 @@ def test_chats_that_cannot_be_opened(ask: Callable[..., Asked], engine: Scripted
     with pytest.raises(KvchatError):
         ask("x")
     assert engine.requests == []  # nothing is computed for words that are not kept
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_answer_that_cannot_be_saved_is_on_stdout_and_an_error(
+    ask: Callable[..., Asked], paths: Paths, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    def full(*_: object) -> None:
+        raise NotSavedError("the disk is full", "free some space")
+
+    monkeypatch.setattr(ChatStore, "finish", full)
+    asked = Asked()
+    with pytest.raises(KvchatError, match=r"could not be saved in its chat: the disk is full") as caught:
+        ask("x", asked=asked, json=as_json)
+    assert (caught.value.exit_code, caught.value.hint) == (1, "free some space")
+    written = asked.out.getvalue()
+    assert (json.loads(written)["text"] if as_json else written) == ("Hello there." if as_json else "Hello there.\n")
+    assert "note: the disk is full" in asked.err.getvalue()
+    assert kept(paths)[-1].finish is None
 
 
 # ------------------------------------------------------------------ interrupts

@@ -17,6 +17,12 @@ def test_speed_of_nothing_is_zero() -> None:
     assert tokens_per_second(Usage(decode_tokens=30, decode_seconds=0.5)) == 60.0
 
 
+@pytest.mark.parametrize("cut", ["cache type", "version", "refused", None])
+def test_the_report_has_the_cut(cut: str | None) -> None:
+    made = report(Answer("c", "m", "t", "stop"), make_ready(), Usage(10, 5, 5, cut=cut))
+    assert made["prompt"]["cut"] == cut  # type: ignore[index]
+
+
 def test_seconds_are_rounded_to_microseconds() -> None:
     made = report(Answer("c", "m", "t", "stop"), make_ready(), Usage(restore_seconds=0.01026792600009685))
     assert made["prompt"]["restore_seconds"] == 0.010268  # type: ignore[index]
@@ -33,8 +39,11 @@ def test_seconds_are_rounded_to_microseconds() -> None:
             Usage(10, 8, 2, resident=5, pages=3, decode_tokens=1, decode_seconds=1.0),
             "prompt 10 tokens: 8 reused (5 from memory, 3 from pages), 2 computed in 0.00 s · answer 1 token, 1.0/s",
         ),
-        # a restore that did not help says why
-        (Usage(10, 0, 10, cut="corrupt page"), "10 computed (cut: corrupt page)"),
+        # a restore that did not help says why, in the engine's words
+        *(
+            (Usage(10, 0, 10, cut=cut), f"10 computed (cut: {cut})")
+            for cut in ("corrupt page", "cache type", "version", "refused", "what a later engine says")
+        ),
     ],
 )
 def test_summary(usage: Usage, words: str) -> None:

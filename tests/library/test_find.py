@@ -165,13 +165,15 @@ def test_own_model_hides_the_built_in_one() -> None:
         ("no/such/file.gguf", "no file", "check the path"),
         ("~nobody-has-this-name/x.gguf", "cannot find", "check the path"),
         ("a\0b", "zero byte", ""),
-        ("x" * 5000, "cannot find", "check the path"),
+        ("x" * 5000, "no model", "there are"),
+        ("x" * 5000 + ".gguf", "cannot find", "check the path"),
     ],
 )
 def test_no_such_model(name: str, message: str, hint: str) -> None:
     with pytest.raises(KvchatError, match=message) as caught:
         resolve(name, MODELS)
     assert hint in caught.value.hint
+    assert len(caught.value.message) < 200
 
 
 def test_ambiguous_equal_names_are_told_apart_by_path() -> None:
@@ -214,6 +216,18 @@ def test_folder_with_the_name_of_a_model(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "qwen").mkdir()
     monkeypatch.chdir(tmp_path)
     assert resolve("qwen", MODELS).path == Path("/models/qwen.gguf")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_file_with_the_name_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name is that of a model, whatever lies in the folder where somebody happens to be."""
+    put(tmp_path, "qwen", "unknown", "qwen.gguf")
+    monkeypatch.chdir(tmp_path)
+    assert resolve("qwen", MODELS).path == Path("/models/qwen.gguf")
+    with pytest.raises(KvchatError, match="no model"):
+        resolve("unknown", MODELS)
+    assert resolve("./unknown", MODELS).path == tmp_path / "unknown"
+    assert resolve("qwen.gguf", MODELS).path == tmp_path / "qwen.gguf"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,132 @@
+"""Who decides with which model and cache a turn is run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from kvchat.chats.types import Chat
+from kvchat.commands.choosing import as_before, choice_to_keep, choose_model
+from kvchat.config import Settings, contradictory, engine_config
+from kvchat.conversation import EngineChoice
+from kvchat.errors import KvchatError
+from kvchat.library.find import ModelFile
+from kvchat.paths import Paths
+
+
+def chat(model: str = "", choice: EngineChoice | None = None) -> Chat:
+    kept = {} if choice is None else asdict(choice)
+    settings = json.dumps({"model": kept.pop("model_path"), **kept} if kept else {})
+    return Chat("c", "t", 1.0, 1.0, "", 1.0, model, "m", settings=settings)
+
+
+def choice(path: object, **changes: object) -> EngineChoice:
+    return replace(EngineChoice(str(path), "f16", "f16", 0, "auto"), **changes)  # type: ignore[arg-type]
+
+
+def flags(*given: str, **values: object) -> Settings:
+    return Settings(**values, given=frozenset(given))  # type: ignore[arg-type]
+
+
+def stem(paths: Paths, settings: Settings, old: Chat | None, latest: Chat | None = None) -> str:
+    return choose_model(settings, paths, old, latest).path.stem
+
+
+# ------------------------------------------------------------------ the model; there are "first" and "second"
+
+
+def test_order(paths: Paths) -> None:
+    flag, setting, plain = flags("model", model="second"), Settings(model="second"), Settings()
+    first, second = chat("first"), chat("second")
+    assert stem(paths, flag, first) == "second"
+    assert stem(paths, setting, first) == "first"
+    assert stem(paths, setting, None, first) == "second"
+    assert stem(paths, setting, chat()) == "second"  # a chat that nobody has answered yet
+    assert stem(paths, plain, None, second) == "second"
+    assert stem(paths, plain, chat(), second) == "second"
+    assert stem(paths, plain, None, chat("gone")) == "first"
+    assert stem(paths, plain, None, None) == "first"
+
+
+def test_the_path_that_a_chat_keeps(paths: Paths, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "tiny.gguf"
+    elsewhere.write_bytes((paths.models_folder / "second.gguf").read_bytes())
+    assert choose_model(Settings(), paths, chat("tiny", choice(elsewhere)), None).path == elsewhere
+    assert choose_model(Settings(), paths, chat("", choice(elsewhere)), None).path == elsewhere
+    assert choose_model(Settings(), paths, None, chat("tiny", choice(elsewhere))).path == elsewhere
+    # another model has answered since, by a program that did not keep its path
+    assert stem(paths, Settings(), chat("second", choice(elsewhere))) == "second"
+    assert stem(paths, Settings(), chat("unknown", choice(elsewhere))) == "tiny"
+
+
+def test_a_name_that_a_chat_keeps_is_no_beginning_of_another(paths: Paths) -> None:
+    with pytest.raises(KvchatError, match="sec, is not there any more"):
+        choose_model(Settings(), paths, chat("sec"), None)
+    assert stem(paths, Settings(), None, chat("sec")) == "first"
+
+
+def test_a_relative_path_is_not_looked_for_where_somebody_happens_to_be(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(paths.models_folder)
+    with pytest.raises(KvchatError, match=r"is not there any more at second\.gguf"):
+        choose_model(Settings(), paths, chat("", choice("second.gguf")), None)
+
+
+@pytest.mark.parametrize("name", ["big", "big-00001-of-00002"])
+def test_a_split_model(paths: Paths, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    for part in (1, 2):
+        (paths.models_folder / f"big-0000{part}-of-00002.gguf").write_bytes(b"GGUF")
+    monkeypatch.setattr("kvchat.library.find.check", lambda model: None)
+    assert stem(paths, Settings(), chat(name)) == "big-00001-of-00002"
+
+
+def test_the_latest_chats_model_is_damaged_since(paths: Paths) -> None:
+    (paths.models_folder / "second.gguf").write_bytes(b"GGUF")
+    assert stem(paths, Settings(), None, chat("second")) == "first"
+    with pytest.raises(KvchatError, match="truncated"):
+        choose_model(Settings(), paths, chat("second"), None)
+
+
+# ------------------------------------------------------------------ the cache
+
+MODEL = ModelFile("m", Path("/models/m.gguf"), 1, "models")
+
+
+@pytest.mark.parametrize(
+    ("settings", "own", "expected"),
+    [
+        (Settings(), {"type_k": "q8_0", "context": 512}, {"type_k": "q8_0", "context": 512}),
+        (Settings(type_k="q4_0", context=99), {"type_k": "q8_0"}, {"type_k": "q8_0", "context": 99}),
+        (flags("cache_type_k", type_k="q4_0"), {"type_k": "q8_0", "context": 7}, {"type_k": "q4_0", "context": 7}),
+        (flags("ctx_size", context=0), {"context": 512}, {"context": 0}),
+        (Settings(flash_attention="on"), {"flash_attention": "auto"}, {"flash_attention": "on"}),
+        # what a flag says and what the chat keeps cannot be had together
+        (flags("flash_attn", flash_attention="off"), {"type_v": "q8_0"}, {"type_v": "f16", "flash_attention": "off"}),
+        (
+            flags("cache_type_v", type_v="q8_0"),
+            {"flash_attention": "off", "type_k": "q4_0"},
+            {"type_v": "q8_0", "flash_attention": "auto", "type_k": "q4_0"},
+        ),
+    ],
+)
+def test_the_cache_that_a_chat_keeps(settings: Settings, own: dict[str, object], expected: dict[str, object]) -> None:
+    used = as_before(settings, MODEL, chat("m", choice(MODEL.path, **own)))
+    assert {name: getattr(used, name) for name in expected} == expected
+    assert not contradictory(used)
+    other = chat("n", choice("/models/n.gguf", **own))  # of another model
+    assert as_before(settings, MODEL, other) == as_before(settings, MODEL, None) == settings
+
+
+def test_what_a_chat_keeps(paths: Paths) -> None:
+    settings = flags("cache_type_k", type_k="q8_0", context=512)
+    config = engine_config(settings, MODEL.path, paths)
+    assert choice_to_keep(config, settings, None) == choice(MODEL.path, type_k="q8_0", context=512)
+    assert choice_to_keep(config, settings, chat("m")) == choice(MODEL.path, context=512)
+    own = choice(MODEL.path, type_k="q4_0", type_v="bf16")
+    assert choice_to_keep(config, settings, chat("m", own)) == own
+    other = replace(own, model_path="/models/n.gguf")
+    assert choice_to_keep(config, settings, chat("n", other)) == choice(MODEL.path, type_k="q4_0", context=512)
