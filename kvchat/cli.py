@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 the request failed, 2 wrong usage, 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import gc
 import io
 import os
 import sys
@@ -73,6 +74,7 @@ def _app(given: argparse.Namespace) -> int:
     chat, continue_last = _opening(given)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the app needs a terminal", 'without one: kvchat ask "..."')
+    gc.disable()  # the app turns it on after its first frame, which comes a tenth sooner without
     from kvchat.ui.app import run_app
 
     return run_app(settings, paths, continue_last=continue_last, chat_id=chat)

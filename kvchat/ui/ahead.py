@@ -9,7 +9,6 @@ from pathlib import Path
 from textual.timer import Timer
 
 from kvchat.backend.protocol import Forecasted, Warmed
-from kvchat.ui import slash
 from kvchat.ui.inbox import News
 from kvchat.ui.room import Room
 from kvchat.ui.wording import forecast, warmed
@@ -76,7 +75,9 @@ class Ahead:
         outlook = self._room.conversation.forecasted
         text = ""
         if self._room.prompt.text.startswith("/"):
-            text = slash.explain(self._room.prompt.text)
+            from kvchat.ui.slash import explain
+
+            text = explain(self._room.prompt.text)
         elif self._wants_forecast():
             text = forecast(outlook) if outlook is not None else ""
         elif not self._room.is_busy and not self._room.prompt.text:

@@ -21,10 +21,7 @@ class Browsing:
         self._sending = sending
         self._marked: str | None = None
         self._on = False
-
-    @property
-    def _bar(self) -> BrowseBar:
-        return self._room.screen.query_one(BrowseBar)
+        self._bar = BrowseBar(id="browse")
 
     def enter(self) -> None:
         """Mark the last message, and give the bar the keyboard."""
@@ -32,6 +29,8 @@ class Browsing:
             self._room.toast("There are no messages to browse yet.")
             return
         self._on = True
+        if not self._bar.is_attached:
+            self._room.screen.query_one("#main").mount(self._bar)
         self._room.screen.add_class("-browsing")
         self._bar.focus()
         self._mark(len(self._room.conversation.messages) - 1)

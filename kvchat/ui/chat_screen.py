@@ -6,7 +6,9 @@ second at most, and shown once per batch. Must not wait for the disk or the engi
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,12 +21,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from kvchat.ui.ahead import Ahead
-from kvchat.ui.browse_bar import BrowseBar
-from kvchat.ui.browsing import Browsing
-from kvchat.ui.chats import Chats
-from kvchat.ui.commanding import Commanding
 from kvchat.ui.desk import Desk
-from kvchat.ui.engines import Engines
 from kvchat.ui.inbox import News, StoreFailed
 from kvchat.ui.launch import Survey
 from kvchat.ui.lines import ChipLine, HintLine
@@ -36,6 +33,11 @@ from kvchat.ui.status import StatusLine
 from kvchat.ui.transcript import Transcript
 
 if TYPE_CHECKING:
+    from kvchat.ui.browse_bar import BrowseBar
+    from kvchat.ui.browsing import Browsing
+    from kvchat.ui.chats import Chats
+    from kvchat.ui.commanding import Commanding
+    from kvchat.ui.engines import Engines
     from kvchat.ui.sidebar import Sidebar
 
 SHORTEST_PAUSE = 0.05  # seconds between two batches of news
@@ -80,10 +82,6 @@ class ChatScreen(Screen[None]):
         self.room = room = Room(self, desk)
         self._ahead = Ahead(room)
         self._sending = Sending(room, self._turned)
-        self._browsing = Browsing(room, self._sending)
-        self._engines = Engines(room, self._sending, self._ahead)
-        self._chats = Chats(room, self._sending, self._entered)
-        self._commanding = Commanding(room, self._sending, self._chats, self._engines)
         self._notes = Notes()
         self._timer: Timer | None = None
         self._taken_at = 0.0
@@ -99,7 +97,6 @@ class ChatScreen(Screen[None]):
                 yield ChipLine(id="chip")
                 yield Prompt("Write a message", id="prompt")
                 yield HintLine(id="hint")
-                yield BrowseBar(id="browse")
         yield StatusLine(id="status")
 
     def _know_size(self) -> None:
@@ -109,12 +106,42 @@ class ChatScreen(Screen[None]):
         names |= self._get_breakpoint_classes(height, self.VERTICAL_BREAKPOINTS)
         self.update_classes(dict.fromkeys(names, True), update=False)
 
+    # ------------------------------------------------------------------ parts that the first frame does without
+
+    @cached_property
+    def _browsing(self) -> Browsing:
+        from kvchat.ui.browsing import Browsing
+
+        return Browsing(self.room, self._sending)
+
+    @cached_property
+    def _engines(self) -> Engines:
+        from kvchat.ui.engines import Engines
+
+        return Engines(self.room, self._sending, self._ahead)
+
+    @cached_property
+    def _chats(self) -> Chats:
+        from kvchat.ui.chats import Chats
+
+        return Chats(self.room, self._sending, self._entered)
+
+    @cached_property
+    def _commanding(self) -> Commanding:
+        from kvchat.ui.commanding import Commanding
+
+        return Commanding(self.room, self._sending, self._chats, self._engines)
+
+    # ------------------------------------------------------------------ beginning and end
+
     def on_mount(self) -> None:
         """Everything that takes time comes after the first frame."""
         self.room.furnish()
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
+        gc.freeze()  # what was made until here stays, and no collection has to look at it again
+        gc.enable()
         self._desk.inbox.listen(lambda: self.post_message(NewsCame()))
         self._desk.engine.start()
         if self._opening is not None:

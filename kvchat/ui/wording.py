@@ -131,10 +131,10 @@ def warmed(event: Warmed) -> str:
     if not event.tokens:
         return ""
     if not event.reused:
-        return f"0 of {event.tokens:,} tokens back" + (f": {event.cut}" if event.cut else "")
+        return f"nothing kept: {event.tokens:,} tokens to compute" + (f" ({event.cut})" if event.cut else "")
     count = f"{event.reused:,}" if event.reused >= event.tokens - 1 else f"{event.reused:,} of {event.tokens:,}"
     if event.pages:
-        return f"{count} tokens back from pages in {event.seconds:.2f} s"
+        return f"{count} tokens back from pages in {max(0.01, event.seconds):.2f} s"
     return f"{count} tokens in memory"
 
 

@@ -308,20 +308,20 @@ async def test_sidebar_is_an_overlay_in_a_narrow_window(home: Path) -> None:
         async with on.app().run_test(size=(80, 24)) as pilot:
             await send(pilot, "a chat")
             await sees(pilot, "Hello there.")
-            sidebar = room(pilot).sidebar
+            sidebar, side = room(pilot).sidebar, room(pilot).screen.query_one("#side")
             width = room(pilot).transcript.size.width
-            assert not sidebar.display
+            assert not side.display
             await pilot.press("ctrl+s")
             await pilot.pause()
-            assert sidebar.display
+            assert side.display
             assert sidebar.has_keyboard
             assert room(pilot).transcript.size.width == width  # nothing moved
             await pilot.press("escape")
-            assert not sidebar.display
+            assert not side.display
             assert room(pilot).prompt.has_focus
             await pilot.resize_terminal(120, 24)
             await pilot.pause()
-            assert sidebar.display
+            assert side.display
             assert room(pilot).transcript.size.width < 120 - 25
 
 

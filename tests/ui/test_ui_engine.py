@@ -191,10 +191,10 @@ async def test_the_chat_is_warmed_when_it_is_opened_and_after_a_change(home: Pat
             await until(pilot, lambda: len(on.engine.warms) == 2)
             assert on.engine.warms[1].ids == ids
             on.engine.say(Warmed(on.engine.warms[1].turn, 1234, 0, 0, 0.0, None))
-            await until(pilot, lambda: "0 of 1,234 tokens back" in status(pilot))
+            await until(pilot, lambda: "nothing kept: 1,234 tokens to compute" in status(pilot))
             await send(pilot, "next")
             await sees(pilot, "▌ next")
-            await until(pilot, lambda: "tokens back" not in status(pilot))
+            await until(pilot, lambda: "nothing kept" not in status(pilot))
 
 
 async def test_the_line_below_the_prompt_tells_what_a_send_would_cost(home: Path) -> None:

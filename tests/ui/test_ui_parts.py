@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from textual import events
 from wcwidth import iter_graphemes
 
-from kvchat.backend.protocol import Loading, Usage
+from kvchat.backend.protocol import Loading, Usage, Warmed
 from kvchat.chats.types import Message
 from kvchat.ui import slash
 from kvchat.ui.graphemes import boundary_after, boundary_before
@@ -20,7 +20,8 @@ from kvchat.ui.inbox import Inbox
 from kvchat.ui.paste import SafePasteParser, normal
 from kvchat.ui.positions import Positions
 from kvchat.ui.status import StatusState, status_line
-from kvchat.ui.wording import age, entries, footer
+from kvchat.ui.undo import Undo
+from kvchat.ui.wording import age, duration, entries, footer, warmed
 from kvchat.ui.wrap import shown, source_offset, wrap
 
 # ------------------------------------------------------------------ wrap
@@ -313,3 +314,60 @@ def test_positions() -> None:
     assert (positions.total, positions.top(2), positions.exact(0), positions.exact(1)) == (18, 13, False, True)
     positions.add(2)
     assert (positions.total, positions.at(18), positions.exact(3)) == (20, 3, True)
+
+
+# ------------------------------------------------------------------ what is told ahead of a turn, and undone
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (Warmed("t", 1234, 1234, 1234, 0.05, None), "1,234 tokens back from pages in 0.05 s"),
+        (Warmed("t", 1234, 1233, 1000, 0.0, None), "1,233 tokens back from pages in 0.01 s"),  # never "in 0.00 s"
+        (Warmed("t", 1234, 512, 512, 0.2, None), "512 of 1,234 tokens back from pages in 0.20 s"),
+        (Warmed("t", 40, 40, 0, 0.0, None), "40 tokens in memory"),
+        (Warmed("t", 40, 0, 0, 0.0, "model"), "nothing kept: 40 tokens to compute (model)"),
+        (Warmed("t", 0, 0, 0, 0.0, None), ""),
+    ],
+)
+def test_warmed(event: Warmed, text: str) -> None:
+    assert warmed(event) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (0.62, "0.6 s"), (9.94, "9.9 s"), (12.4, "12 s"), (119, "119 s"), (240, "4 min")],
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_undo_holds_the_last_thing_for_a_while() -> None:
+    now = [0.0]
+    undone: list[str] = []
+    undo = Undo(lambda: now[0])
+    assert not undo.take()
+    undo.offer(lambda: undone.append("first"))
+    undo.offer(lambda: undone.append("second"), seconds=10)
+    now[0] = 9.9
+    assert undo.take()
+    assert not undo.take()
+    undo.offer(lambda: undone.append("third"), seconds=10)
+    now[0] = 20.0
+    assert not undo.take()
+    assert undone == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("/mo", "/model"),
+        ("/re", "/rename  /retry"),
+        ("/cache q8", "/cache [K] [V]: cache types: f16, bf16, q8_0, q4_0"),
+        ("/undo", "/undo: take back the last deletion"),
+        ("/nothing like it", ""),
+        ("//etc", ""),
+    ],
+)
+def test_a_command_is_explained_while_it_is_typed(text: str, told: str) -> None:
+    assert slash.explain(text) == told
