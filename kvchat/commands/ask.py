@@ -17,13 +17,14 @@ from kvchat.backend.protocol import Failure, TurnFinished
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat
-from kvchat.commands.choosing import as_before, choice_to_keep, choose_model
+from kvchat.choosing import as_before, choice_to_keep, choose_model
 from kvchat.commands.printing import Printer
 from kvchat.commands.report import Answer, report, summary
 from kvchat.commands.turn import Inbox, Outcome, TurnWatch, catch_signals
 from kvchat.config import Settings, engine_config
 from kvchat.conversation import Conversation, EngineChoice
 from kvchat.errors import INTERRUPTED, KvchatError, UsageError
+from kvchat.library.find import drop_in_folders, find_models
 from kvchat.paths import Paths, ensure_private
 
 LARGEST_INPUT = 16 << 20  # characters; more than any context holds
@@ -59,8 +60,9 @@ def run_ask(
         store = StoreThread(paths.chats_db, inbox.put)
         stack.callback(store.close)
         old = _chat(store, chat, continue_last or resume)
-        model = choose_model(settings, paths, old, store.run(ChatStore.latest).result())
-        settings = as_before(settings, model, old)
+        models = find_models(paths, drop_in_folders())
+        model = choose_model(settings, models, old, store.run(ChatStore.latest).result())
+        settings = as_before(settings, model.path, old)
         config = engine_config(settings, model.path, paths)
         choice = choice_to_keep(config, settings, old)
         engine = engine_factory(config, inbox.put, paths.state_folder, paths.log_file)

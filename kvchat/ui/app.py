@@ -14,7 +14,6 @@ from textual.app import App
 from kvchat.backend.client import EngineFactory
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
-from kvchat.chats.types import Chat
 from kvchat.config import Settings
 from kvchat.paths import Paths
 from kvchat.ui.chat_screen import ChatScreen
@@ -42,24 +41,24 @@ def run_app(
     engine = EngineLink(settings, paths, inbox.post, engine_factory, surveyor)
     desk = Desk(settings, paths, store, engine, inbox)
     try:
-        opening = _chat_to_open(store, continue_last, chat_id)
-        if opening is not None:
-            engine.want(opening.model, desk.open_conversation(opening.id).result().engine_settings)
+        latest = store.run(ChatStore.latest).result()
+        opening = latest if continue_last else None
+        if chat_id is not None:
+            opening = store.run(ChatStore.resolve, chat_id).result()
+        engine.want(opening, latest)
         app = KvchatApp(desk, opening.id if opening else None)
         install()
         with owned_terminal(paths.log_file.with_name("app.log")):
             app.run()
-        return app.return_code or 0
     finally:
         inbox.ignore()
         engine.close()
+        inbox.take()
         store.close()
-
-
-def _chat_to_open(store: StoreThread, continue_last: bool, chat_id: str | None) -> Chat | None:
-    if chat_id is not None:
-        return store.run(ChatStore.resolve, chat_id).result()
-    return store.run(ChatStore.latest).result() if continue_last else None
+    lost = next((news.error for news in inbox.take() if isinstance(news, StoreFailed)), None)
+    if lost is not None:  # what the store could not write while it closed will not be written any more
+        raise lost
+    return app.return_code or 0
 
 
 class KvchatApp(App[None]):

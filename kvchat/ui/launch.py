@@ -20,8 +20,8 @@ from kvchat.backend.protocol import (
     Ready,
     Warm,
 )
+from kvchat.chats.types import Chat
 from kvchat.config import Settings, engine_config
-from kvchat.conversation import EngineChoice
 from kvchat.errors import KvchatError
 from kvchat.paths import Paths
 
@@ -43,24 +43,27 @@ class Survey:
     failure: Failure | None = None
 
 
-Surveyor = Callable[[str | None, Paths], Survey]
+Surveyor = Callable[[Settings, Paths, Chat | None, Chat | None], Survey]
 
 
-def survey(wanted: str | None, paths: Paths) -> Survey:
-    """Look for models. `wanted` is the name or path of the one that is asked for."""
+def survey(settings: Settings, paths: Paths, chat: Chat | None, latest: Chat | None) -> Survey:
+    """Look for models. `chat` is the one to open, `latest` the one that was used last."""
     from kvchat.backend.journal import read_report
-    from kvchat.library.find import drop_in_folders, find_models, resolve
+    from kvchat.choosing import preferred
+    from kvchat.library.find import drop_in_folders, find_models
 
     folders = drop_in_folders()
     models = tuple(find_models(paths, folders))
-    chosen, failure = None, None
+    model, failure = None, None
     try:
-        if wanted is not None or len(models) == 1:
-            chosen = resolve(wanted, models).path
+        model = preferred(settings, models, chat, latest)
     except KvchatError as error:
         failure = Failure(error.message, error.hint)
+    else:
+        if model is None and len(models) == 1:
+            model = models[0]
     searched = (paths.models_folder, *folders)
-    return Survey(models, searched, chosen, tuple(read_report(paths.state_folder)), failure)
+    return Survey(models, searched, model.path if model else None, tuple(read_report(paths.state_folder)), failure)
 
 
 def local_engine(
@@ -91,8 +94,8 @@ class EngineLink:
         self._post = post
         self._make = make
         self._look = look
-        self._wanted: str | None = None
-        self._choice: EngineChoice | None = None
+        self._chat: Chat | None = None
+        self._latest: Chat | None = None
         self._lock = threading.Lock()
         self._engine: EngineClient | None = None
         self._closed = False
@@ -113,10 +116,9 @@ class EngineLink:
         """What the settings say, with this model."""
         return engine_config(self._settings, model, self._paths)
 
-    def want(self, model: str, choice: EngineChoice | None) -> None:
-        """Begin as a chat was last run, where the settings say nothing else. `model` is the name of its model."""
-        self._wanted = (choice.model_path if choice else model) or None
-        self._choice = choice
+    def want(self, chat: Chat | None, latest: Chat | None) -> None:
+        """Begin as `chat` was last run or, without one, with the model of the latest, where no flag says otherwise."""
+        self._chat, self._latest = chat, latest
 
     def start(self) -> None:
         """Find the model and start its engine, on a thread of its own: disks can be slow."""
@@ -162,23 +164,15 @@ class EngineLink:
             self._engine.close()
 
     def _start(self) -> None:
-        found = self._look(self._settings.model or self._wanted, self._paths)
-        if found.failure is not None and self._settings.model is None:
-            found = self._look(None, self._paths)
+        from kvchat.choosing import as_before
+
+        found = self._look(self._settings, self._paths, self._chat, self._latest)
         self._post(found)
         if found.failure is not None:
             self._post(LoadFailed(found.failure))
         elif found.chosen is not None:
-            self._begin(self._as_before(self.config_for(found.chosen)))
-
-    def _as_before(self, config: EngineConfig) -> EngineConfig:
-        """The configuration with what the chat was run with, where the settings leave it as it is for everybody."""
-        choice, plain = self._choice, EngineConfig("")
-        if choice is None or choice.model_path != config.model_path:
-            return config
-        before = {name: getattr(choice, name) for name in ("type_k", "type_v", "context", "flash_attention")}
-        same = {name: value for name, value in before.items() if getattr(config, name) == getattr(plain, name)}
-        return replace(config, **same)
+            settings = as_before(self._settings, found.chosen, self._chat)
+            self._begin(engine_config(settings, found.chosen, self._paths))
 
     def _begin(self, config: EngineConfig) -> None:
         engine = self._make(config, self._post, self._paths.state_folder, self._paths.log_file)

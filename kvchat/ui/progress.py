@@ -16,9 +16,9 @@ from kvchat.backend.protocol import (
 )
 from kvchat.chats.types import Chat, Message
 from kvchat.clean import clean_line
-from kvchat.conversation import LiveTurn
+from kvchat.conversation import LiveTurn, read_usage
 from kvchat.ui.status import Phase, StatusState
-from kvchat.ui.wording import read_usage, source
+from kvchat.ui.wording import source
 
 
 class Progress:
@@ -165,6 +165,6 @@ class Progress:
 def last_usage(messages: Sequence[Message]) -> Usage:
     """The usage of the last answer that has one."""
     for message in reversed(messages):
-        if usage := read_usage(message.usage):
+        if usage := read_usage(message):
             return usage
     return Usage()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import datetime
@@ -19,6 +18,7 @@ from kvchat.backend.protocol import (
     Warmed,
 )
 from kvchat.chats.types import Message
+from kvchat.conversation import read_usage
 from kvchat.ui.entry import Entry, NoteKind
 
 _FINISHES = {
@@ -51,14 +51,6 @@ def source(resident: int, pages: int, checkpoint: int) -> str:
     """Where reused tokens came from."""
     parts = (("memory", resident), ("pages", pages), ("checkpoint", checkpoint))
     return "+".join(name for name, count in parts if count)
-
-
-def read_usage(text: str | None) -> Usage | None:
-    """The usage that was stored with a message; fields of other versions are left out."""
-    if not text:
-        return None
-    values = json.loads(text)
-    return Usage(**{name: value for name, value in values.items() if name in _USAGE_FIELDS})
 
 
 Siblings = Callable[[str], Sequence[str]]
@@ -96,7 +88,7 @@ def footer(message: Message, *, resumable: bool) -> str:
     ending = _INTERRUPTED if finish is None else _FINISHES.get(finish, finish)
     if resumable and finish in _RESUMABLE:
         ending += ": /continue goes on"
-    usage = read_usage(message.usage)
+    usage = read_usage(message)
     return " · ".join(part for part in [*([] if usage is None else _numbers(usage)), ending] if part)
 
 

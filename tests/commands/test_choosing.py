@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from kvchat.chats.types import Chat
-from kvchat.commands.choosing import as_before, choice_to_keep, choose_model
+from kvchat.choosing import as_before, choice_to_keep, choose_model
 from kvchat.config import Settings, contradictory, engine_config
 from kvchat.conversation import EngineChoice
 from kvchat.errors import KvchatError
-from kvchat.library.find import ModelFile
+from kvchat.library.find import ModelFile, find_models
 from kvchat.paths import Paths
 
 
@@ -32,7 +32,7 @@ def flags(*given: str, **values: object) -> Settings:
 
 
 def stem(paths: Paths, settings: Settings, old: Chat | None, latest: Chat | None = None) -> str:
-    return choose_model(settings, paths, old, latest).path.stem
+    return choose_model(settings, find_models(paths), old, latest).path.stem
 
 
 # ------------------------------------------------------------------ the model; there are "first" and "second"
@@ -54,9 +54,9 @@ def test_order(paths: Paths) -> None:
 def test_the_path_that_a_chat_keeps(paths: Paths, tmp_path: Path) -> None:
     elsewhere = tmp_path / "tiny.gguf"
     elsewhere.write_bytes((paths.models_folder / "second.gguf").read_bytes())
-    assert choose_model(Settings(), paths, chat("tiny", choice(elsewhere)), None).path == elsewhere
-    assert choose_model(Settings(), paths, chat("", choice(elsewhere)), None).path == elsewhere
-    assert choose_model(Settings(), paths, None, chat("tiny", choice(elsewhere))).path == elsewhere
+    assert choose_model(Settings(), find_models(paths), chat("tiny", choice(elsewhere)), None).path == elsewhere
+    assert choose_model(Settings(), find_models(paths), chat("", choice(elsewhere)), None).path == elsewhere
+    assert choose_model(Settings(), find_models(paths), None, chat("tiny", choice(elsewhere))).path == elsewhere
     # another model has answered since, by a program that did not keep its path
     assert stem(paths, Settings(), chat("second", choice(elsewhere))) == "second"
     assert stem(paths, Settings(), chat("unknown", choice(elsewhere))) == "tiny"
@@ -64,7 +64,7 @@ def test_the_path_that_a_chat_keeps(paths: Paths, tmp_path: Path) -> None:
 
 def test_a_name_that_a_chat_keeps_is_no_beginning_of_another(paths: Paths) -> None:
     with pytest.raises(KvchatError, match="sec, is not there any more"):
-        choose_model(Settings(), paths, chat("sec"), None)
+        choose_model(Settings(), find_models(paths), chat("sec"), None)
     assert stem(paths, Settings(), None, chat("sec")) == "first"
 
 
@@ -73,7 +73,7 @@ def test_a_relative_path_is_not_looked_for_where_somebody_happens_to_be(
 ) -> None:
     monkeypatch.chdir(paths.models_folder)
     with pytest.raises(KvchatError, match=r"is not there any more at second\.gguf"):
-        choose_model(Settings(), paths, chat("", choice("second.gguf")), None)
+        choose_model(Settings(), find_models(paths), chat("", choice("second.gguf")), None)
 
 
 @pytest.mark.parametrize("name", ["big", "big-00001-of-00002"])
@@ -88,7 +88,7 @@ def test_the_latest_chats_model_is_damaged_since(paths: Paths) -> None:
     (paths.models_folder / "second.gguf").write_bytes(b"GGUF")
     assert stem(paths, Settings(), None, chat("second")) == "first"
     with pytest.raises(KvchatError, match="truncated"):
-        choose_model(Settings(), paths, chat("second"), None)
+        choose_model(Settings(), find_models(paths), chat("second"), None)
 
 
 # ------------------------------------------------------------------ the cache
@@ -114,11 +114,11 @@ MODEL = ModelFile("m", Path("/models/m.gguf"), 1, "models")
     ],
 )
 def test_the_cache_that_a_chat_keeps(settings: Settings, own: dict[str, object], expected: dict[str, object]) -> None:
-    used = as_before(settings, MODEL, chat("m", choice(MODEL.path, **own)))
+    used = as_before(settings, MODEL.path, chat("m", choice(MODEL.path, **own)))
     assert {name: getattr(used, name) for name in expected} == expected
     assert not contradictory(used)
     other = chat("n", choice("/models/n.gguf", **own))  # of another model
-    assert as_before(settings, MODEL, other) == as_before(settings, MODEL, None) == settings
+    assert as_before(settings, MODEL.path, other) == as_before(settings, MODEL.path, None) == settings
 
 
 def test_what_a_chat_keeps(paths: Paths) -> None:

@@ -97,6 +97,6 @@ if __name__ == "__main__":
             paths,
             continue_last=continued,
             engine_factory=lambda config, post, *_: Engine(config, post),
-            surveyor=lambda _, __: Survey(chosen=Path("/models/fake-1b.gguf")),
+            surveyor=lambda *_: Survey(chosen=Path("/models/fake-1b.gguf")),
         )
     )

@@ -241,11 +241,11 @@ async def test_a_chat_that_was_run_otherwise_says_so(home: Path) -> None:
             await send(pilot, "/cache q8_0 q8_0")
             await until(pilot, lambda: hint(pilot) == "")
     with stage(home) as on:  # started with this chat, it is run as before
-        choice = on.desk.open_conversation(chat).result().engine_settings
-        on.link.want("", choice)
+        before = on.desk.open_conversation(chat).result().chat
+        on.link.want(before, before)
         async with on.app(chat).run_test(size=(120, 30)) as pilot:
             await ready(pilot)
-            assert on.wanted == [str(FAKE.path)]
+            assert on.wanted == [before]
             assert on.engine.config.type_k == "q8_0"
 
 

@@ -15,6 +15,7 @@ from textual.widgets import Static
 
 from kvchat.backend.protocol import EngineConfig, Event, Generate, Ready
 from kvchat.chats.thread import StoreThread
+from kvchat.chats.types import Chat
 from kvchat.config import Settings
 from kvchat.library.find import ModelFile
 from kvchat.paths import Paths
@@ -90,7 +91,7 @@ class Stage:
         self.inbox = Inbox()
         self.store = StoreThread(self.paths.chats_db, lambda error: self.inbox.post(StoreFailed(error)))
         self.engine = FakeEngine(EngineConfig(""), self.inbox.post, script, at_start)
-        self.wanted: list[str | None] = []
+        self.wanted: list[Chat | None] = []
         self.link = EngineLink(settings, self.paths, self.inbox.post, self._make, self._look)
         self.desk = Desk(settings, self.paths, self.store, self.link, self.inbox)
         self._found = found
@@ -99,8 +100,8 @@ class Stage:
         self.engine.config = config
         return self.engine
 
-    def _look(self, wanted: str | None, _: Paths) -> Survey:
-        self.wanted.append(wanted)
+    def _look(self, settings: Settings, _: Paths, chat: Chat | None, latest: Chat | None) -> Survey:
+        self.wanted.append(chat)
         return self._found
 
     def app(self, opening: str | None = None) -> KvchatApp:

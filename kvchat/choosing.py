@@ -18,8 +18,7 @@ from kvchat.config import Settings, contradictory
 from kvchat.conversation import EngineChoice, engine_choice
 from kvchat.errors import KvchatError
 from kvchat.formats.gguf import model_name
-from kvchat.library.find import ModelFile, drop_in_folders, find_models, resolve
-from kvchat.paths import Paths
+from kvchat.library.find import ModelFile, resolve
 
 # What a chat keeps beside its model, and the flag that goes before it.
 _FLAGS = {
@@ -31,10 +30,16 @@ _FLAGS = {
 _AUTOMATIC = {"context": 0, "flash_attention": "auto"}  # values that choose nothing
 
 
-def choose_model(settings: Settings, paths: Paths, chat: Chat | None, latest: Chat | None) -> ModelFile:
-    """The model for the next turn of `chat`, None for a new one; `latest` is the chat that was used last. KvchatError:
-    there is none, it cannot be run, or it is not where the chat had it."""
-    models = find_models(paths, drop_in_folders())
+def choose_model(settings: Settings, models: Sequence[ModelFile], chat: Chat | None, latest: Chat | None) -> ModelFile:
+    """The model of `preferred` or, where nobody says, the first one found. KvchatError as there, or without any."""
+    return preferred(settings, models, chat, latest) or resolve(None, models)
+
+
+def preferred(
+    settings: Settings, models: Sequence[ModelFile], chat: Chat | None, latest: Chat | None
+) -> ModelFile | None:
+    """The model for the next turn of `chat`, None for a new one; `latest` is the chat that was used last. None: nobody
+    says. KvchatError: the one that is meant cannot be run, or is not where the chat had it."""
     if settings.model is not None and "model" in settings.given:
         return resolve(settings.model, models)
     if chat is not None and (chat.model or engine_choice(chat)):
@@ -48,13 +53,13 @@ def choose_model(settings: Settings, paths: Paths, chat: Chat | None, latest: Ch
     if last is not None:
         with suppress(KvchatError):  # damaged since: not what was asked for
             return resolve(str(last), models)
-    return resolve(None, models)
+    return None
 
 
-def as_before(settings: Settings, model: ModelFile, chat: Chat | None) -> Settings:
+def as_before(settings: Settings, model: Path, chat: Chat | None) -> Settings:
     """The settings, with the cache that the chat was last run with where no flag says something else."""
     own = engine_choice(chat) if chat is not None else None
-    if own is None or own.model_path != str(model.path):
+    if own is None or own.model_path != str(model):
         return settings
     kept: dict[str, Any] = {name: getattr(own, name) for name, flag in _FLAGS.items() if flag not in settings.given}
     kept = {name: value for name, value in kept.items() if value != _AUTOMATIC.get(name)}
