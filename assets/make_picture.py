@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from kvchat.backend.protocol import Sampling
+from kvchat.backend.values import Sampling
 from kvchat.chats.thread import StoreThread
 from kvchat.config import Settings
 from kvchat.paths import Paths, ensure_private

@@ -15,18 +15,8 @@ import time
 from pathlib import Path
 
 from kvchat.backend.local import Engine
-from kvchat.backend.protocol import (
-    EngineConfig,
-    Event,
-    Generate,
-    LoadFailed,
-    PromptMessage,
-    Ready,
-    Restored,
-    Sampling,
-    TextDelta,
-    TurnFinished,
-)
+from kvchat.backend.protocol import Event, Generate, LoadFailed, Ready, Restored, TextDelta, TurnFinished
+from kvchat.backend.values import EngineConfig, PromptMessage, Sampling
 from kvchat.library.find import BUILT_IN, find_models
 from kvchat.machine import physical_cores, processor
 from kvchat.paths import Paths

@@ -17,17 +17,8 @@ import time
 from pathlib import Path
 
 from kvchat.backend.local import Engine
-from kvchat.backend.protocol import (
-    EngineConfig,
-    Event,
-    Generate,
-    LoadFailed,
-    PromptMessage,
-    Ready,
-    Sampling,
-    TurnFinished,
-    Usage,
-)
+from kvchat.backend.protocol import Event, Generate, LoadFailed, Ready, TurnFinished
+from kvchat.backend.values import EngineConfig, PromptMessage, Sampling, Usage
 from kvchat.library.find import BUILT_IN, find_models
 from kvchat.machine import physical_cores, processor
 from kvchat.paths import Paths

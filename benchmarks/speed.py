@@ -20,17 +20,8 @@ import time
 from pathlib import Path
 
 from kvchat.backend.local import Engine
-from kvchat.backend.protocol import (
-    EngineConfig,
-    Event,
-    Generate,
-    LoadFailed,
-    PromptMessage,
-    Ready,
-    Sampling,
-    Tuned,
-    TurnFinished,
-)
+from kvchat.backend.protocol import Event, Generate, LoadFailed, Ready, Tuned, TurnFinished
+from kvchat.backend.values import EngineConfig, PromptMessage, Sampling
 from kvchat.library.find import BUILT_IN, find_models
 from kvchat.machine import physical_cores, processor
 from kvchat.paths import Paths

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvchat.backend.protocol import EngineConfig
+from kvchat.backend.values import EngineConfig
 from kvchat.chats.types import Chat
 from kvchat.config import Settings, contradictory
 from kvchat.conversation import EngineChoice, engine_choice

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kvchat.backend.protocol import CacheType, EngineConfig, FlashAttention, History, Sampling
+from kvchat.backend.values import CacheType, EngineConfig, FlashAttention, History, Sampling
 from kvchat.config_options import AUTOMATIC_GPU_LAYERS, BY_KEY, OPTIONS, BadValue, Option, nearest, shown
 from kvchat.errors import UsageError
 from kvchat.paths import HOME_VARIABLE, Paths

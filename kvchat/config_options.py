@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kvchat.backend.protocol import CACHE_TYPES
+from kvchat.backend.values import CACHE_TYPES
 from kvchat.clean import encodable
 
 AUTOMATIC_GPU_LAYERS = -1

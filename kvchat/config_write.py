@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from kvchat.backend.protocol import EngineConfig
+from kvchat.backend.values import EngineConfig
 from kvchat.errors import KvchatError
 from kvchat.paths import ensure_private
 

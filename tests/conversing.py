@@ -7,7 +7,8 @@ from typing import Any
 
 from fake_backend import FakeBackend, turn_events
 
-from kvchat.backend.protocol import Event, FinishReason, Generate, Sampling
+from kvchat.backend.protocol import Event, Generate
+from kvchat.backend.values import FinishReason, Sampling
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat, KnownIds, Message

@@ -8,18 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kvchat.backend.local import Engine
-from kvchat.backend.protocol import (
-    EngineConfig,
-    Event,
-    Generate,
-    LoadFailed,
-    PromptMessage,
-    PromptReady,
-    Ready,
-    Sampling,
-    TextDelta,
-    TurnFinished,
-)
+from kvchat.backend.protocol import Event, Generate, LoadFailed, PromptReady, Ready, TextDelta, TurnFinished
+from kvchat.backend.values import EngineConfig, PromptMessage, Sampling
 
 GREEDY = Sampling(temperature=0, max_tokens=16)
 

@@ -10,13 +10,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from kvchat.backend.protocol import (
-    CacheInfo,
     Event,
-    Failure,
-    FinishReason,
     Forecast,
     Generate,
-    ModelInfo,
     Preview,
     PromptProgress,
     PromptReady,
@@ -24,9 +20,9 @@ from kvchat.backend.protocol import (
     Restored,
     TextDelta,
     TurnFinished,
-    Usage,
     Warm,
 )
+from kvchat.backend.values import CacheInfo, Failure, FinishReason, ModelInfo, Usage
 from kvchat.errors import KvchatError
 
 USER_TURN = 1

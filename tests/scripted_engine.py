@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fake_backend import turn_events
 
-from kvchat.backend.protocol import EngineConfig, Event, Generate, Ready
+from kvchat.backend.protocol import Event, Generate, Ready
+from kvchat.backend.values import EngineConfig
 
 Script = Callable[[Generate], Iterator[Event]]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvchat.backend.protocol import Sampling
+from kvchat.backend.values import Sampling
 from kvchat.config import Settings, engine_config, load_settings
 from kvchat.config_options import OPTIONS
 from kvchat.errors import UsageError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kvchat.backend.protocol import EngineConfig
+from kvchat.backend.values import EngineConfig
 from kvchat.config import load_settings
 from kvchat.config_write import save_engine_defaults, write_values
 from kvchat.errors import KvchatError

@@ -23,19 +23,8 @@ from fake_backend import (
     turn_events,
 )
 
-from kvchat.backend.protocol import (
-    EngineDied,
-    Failure,
-    FinishReason,
-    Generate,
-    LoadFailed,
-    Loading,
-    PromptMessage,
-    Sampling,
-    TextDelta,
-    TurnFinished,
-    Usage,
-)
+from kvchat.backend.protocol import EngineDied, Generate, LoadFailed, Loading, TextDelta, TurnFinished
+from kvchat.backend.values import Failure, FinishReason, PromptMessage, Sampling, Usage
 from kvchat.chats.schema import NotSavedError
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread

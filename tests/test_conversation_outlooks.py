@@ -13,18 +13,16 @@ from fake_backend import REPLY_TURN, USER_TURN, FakeBackend, delta, make_ready, 
 
 from kvchat.backend.protocol import (
     ConfigureFailed,
-    EngineConfig,
-    Failure,
     Forecast,
     Forecasted,
     LoadFailed,
     Loading,
     Previewed,
-    PromptMessage,
     Tuned,
     Warm,
     Warmed,
 )
+from kvchat.backend.values import EngineConfig, Failure, PromptMessage
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.conversation import Conversation

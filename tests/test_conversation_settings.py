@@ -12,7 +12,7 @@ import pytest
 from conversing import GREEDY, WAIT, answer, on_disk, reopened, request_of
 from fake_backend import FakeBackend, make_ready, turn_events
 
-from kvchat.backend.protocol import Sampling
+from kvchat.backend.values import Sampling
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.conversation import Conversation, EngineChoice

@@ -20,6 +20,7 @@ OPEN = {"kvchat"} | {
     f"kvchat.{name}" for name in ("errors", "clean", "paths", "machine", "config", "config_options", "config_write")
 }
 PROTOCOL = "kvchat.backend.protocol"
+VALUES = "kvchat.backend.values"
 
 # Room -> what it may import besides itself and what is open to all. A name covers all below it.
 ROOMS: dict[str, set[str]] = {
@@ -28,17 +29,17 @@ ROOMS: dict[str, set[str]] = {
     "kvchat.clean": set(),
     "kvchat.paths": set(),
     "kvchat.machine": set(),
-    "kvchat.config_options": {PROTOCOL},
-    "kvchat.config": {PROTOCOL},
-    "kvchat.config_write": {PROTOCOL},
+    "kvchat.config_options": {VALUES},
+    "kvchat.config": {VALUES},
+    "kvchat.config_write": {VALUES},
     "kvchat.formats": set(),
     "kvchat.kv": {"kvchat.formats"},
     "kvchat.library": {"kvchat.formats"},
     "kvchat.chats": set(),
     "kvchat.backend": set(),
     "kvchat.conversation": {"kvchat.backend", "kvchat.chats"},
-    "kvchat.engine": {PROTOCOL, "kvchat.kv", "kvchat.formats"},
-    "kvchat.choosing": {PROTOCOL, "kvchat.conversation", "kvchat.chats", "kvchat.library", "kvchat.formats"},
+    "kvchat.engine": {PROTOCOL, VALUES, "kvchat.kv", "kvchat.formats"},
+    "kvchat.choosing": {VALUES, "kvchat.conversation", "kvchat.chats", "kvchat.library", "kvchat.formats"},
     "kvchat.commands": {
         "kvchat.choosing",
         "kvchat.conversation",

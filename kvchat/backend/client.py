@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from kvchat.backend.protocol import EngineConfig, Event, Forecast, Generate, Preview, Ready, Warm
+from kvchat.backend.protocol import Event, Forecast, Generate, Preview, Ready, Warm
+from kvchat.backend.values import EngineConfig
 
 
 class Backend(Protocol):

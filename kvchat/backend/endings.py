@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from kvchat.backend.protocol import Failure, TurnFinished, Usage
+from kvchat.backend.protocol import TurnFinished
+from kvchat.backend.values import Failure, Usage
 from kvchat.errors import KvchatError
 
 CRASHES = {signal.SIGILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE}

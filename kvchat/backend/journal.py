@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kvchat.backend.protocol import EngineConfig
+from kvchat.backend.values import EngineConfig
 from kvchat.errors import KvchatError
 from kvchat.paths import ensure_private
 

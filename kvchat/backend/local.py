@@ -28,10 +28,8 @@ from kvchat.backend.protocol import (
     Command,
     Configure,
     ConfigureFailed,
-    EngineConfig,
     EngineDied,
     Event,
-    Failure,
     Forecast,
     Generate,
     Load,
@@ -44,6 +42,7 @@ from kvchat.backend.protocol import (
     Warm,
 )
 from kvchat.backend.tuning import TuningBook
+from kvchat.backend.values import EngineConfig, Failure
 from kvchat.errors import KvchatError
 
 MODULE = "kvchat.engine.process"

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvchat.backend.journal import configuration_key, read_json, write_json
-from kvchat.backend.protocol import EngineConfig, Tuned
+from kvchat.backend.protocol import Tuned
+from kvchat.backend.values import EngineConfig
 
 FILE = "tuning.json"
 MOST = 200  # entries that are kept, newest last

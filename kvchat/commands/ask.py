@@ -13,7 +13,8 @@ from typing import TextIO
 
 from kvchat.backend.client import Backend, EngineFactory
 from kvchat.backend.local import Engine
-from kvchat.backend.protocol import Failure, TurnFinished
+from kvchat.backend.protocol import TurnFinished
+from kvchat.backend.values import Failure
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat

@@ -6,7 +6,7 @@ import json as jsonlib
 from dataclasses import asdict, dataclass, replace
 from typing import TextIO
 
-from kvchat.backend.protocol import CACHE_TYPES
+from kvchat.backend.values import CACHE_TYPES
 from kvchat.clean import clean_line
 from kvchat.commands.table import print_facts, print_table, size_text
 from kvchat.errors import KvchatError

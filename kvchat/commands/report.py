@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from kvchat.backend.protocol import Ready, Usage
+from kvchat.backend.protocol import Ready
+from kvchat.backend.values import Usage
 
 # Nothing drafts yet; the names are there from the first day.
 _NO_DRAFT = {"kind": "off", "proposed": 0, "accepted": 0, "steps": 0}

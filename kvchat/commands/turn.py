@@ -13,17 +13,8 @@ from dataclasses import dataclass
 from types import FrameType
 
 from kvchat.backend.journal import EXTRA_BUFFERS, FLASH, TYPES
-from kvchat.backend.protocol import (
-    CacheInfo,
-    EngineConfig,
-    EngineDied,
-    Event,
-    Failure,
-    LoadFailed,
-    Ready,
-    TextDelta,
-    TurnFinished,
-)
+from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Ready, TextDelta, TurnFinished
+from kvchat.backend.values import CacheInfo, EngineConfig, Failure
 from kvchat.commands.printing import Printer
 from kvchat.conversation import Conversation
 from kvchat.errors import KvchatError

@@ -14,18 +14,8 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from kvchat.backend.client import Backend
-from kvchat.backend.protocol import (
-    ConfigureFailed,
-    EngineDied,
-    Event,
-    Forecasted,
-    History,
-    Previewed,
-    Ready,
-    Sampling,
-    Tuned,
-    Warmed,
-)
+from kvchat.backend.protocol import ConfigureFailed, EngineDied, Event, Forecasted, Previewed, Ready, Tuned, Warmed
+from kvchat.backend.values import History, Sampling
 from kvchat.chats.ids import new_ulid
 from kvchat.chats.resolve import proper_title, title_of
 from kvchat.chats.store import ChatStore

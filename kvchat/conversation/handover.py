@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvchat.backend.client import Backend
-from kvchat.backend.protocol import Generate, PromptMessage, Ready
+from kvchat.backend.protocol import Generate, Ready
+from kvchat.backend.values import PromptMessage
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Branch, Chat, Message
 from kvchat.conversation.turns import TurnPlan, ids_key, request

@@ -10,17 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from kvchat.backend.client import Backend
-from kvchat.backend.protocol import (
-    EngineConfig,
-    Forecast,
-    Forecasted,
-    Outlook,
-    Preview,
-    Previewed,
-    Ready,
-    Warm,
-    Warmed,
-)
+from kvchat.backend.protocol import Forecast, Forecasted, Outlook, Preview, Previewed, Ready, Warm, Warmed
+from kvchat.backend.values import EngineConfig
 from kvchat.chats.ids import new_ulid
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread

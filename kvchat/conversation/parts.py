@@ -10,16 +10,8 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from kvchat.backend.client import Backend
-from kvchat.backend.protocol import (
-    CacheType,
-    EngineConfig,
-    FlashAttention,
-    Forecasted,
-    History,
-    Previewed,
-    Sampling,
-    Warmed,
-)
+from kvchat.backend.protocol import Forecasted, Previewed, Warmed
+from kvchat.backend.values import CacheType, EngineConfig, FlashAttention, History, Sampling
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Branch, Chat, Message
 from kvchat.conversation.branches import Branches

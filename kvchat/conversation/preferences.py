@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeGuard, get_args
 
-from kvchat.backend.protocol import CACHE_TYPES, CacheType, FlashAttention, Sampling
+from kvchat.backend.values import CACHE_TYPES, CacheType, FlashAttention, Sampling
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat, stored_object

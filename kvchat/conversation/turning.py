@@ -13,8 +13,6 @@ from dataclasses import asdict, replace
 
 from kvchat.backend.client import Backend
 from kvchat.backend.protocol import (
-    Failure,
-    FinishReason,
     LoadFailed,
     Loading,
     PromptProgress,
@@ -24,8 +22,8 @@ from kvchat.backend.protocol import (
     TextDelta,
     TurnEvent,
     TurnFinished,
-    Usage,
 )
+from kvchat.backend.values import Failure, FinishReason, Usage
 from kvchat.chats.ids import new_ulid
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread

@@ -10,15 +10,8 @@ from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from typing import Literal
 
-from kvchat.backend.protocol import (
-    Generate,
-    History,
-    PromptMessage,
-    PromptProgress,
-    Restored,
-    Sampling,
-    Usage,
-)
+from kvchat.backend.protocol import Generate, PromptProgress, Restored
+from kvchat.backend.values import History, PromptMessage, Sampling, Usage
 from kvchat.chats.types import Chat, KnownIds, Message, stored_object
 
 Phase = Literal["queued", "prompt", "prefill", "decode"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kvchat.backend.protocol import EngineConfig
+from kvchat.backend.values import EngineConfig
 from kvchat.engine.llama import ABORTED, DECODED, NO_SLOT, ContextParams, NativeContext, has_gpu
 from kvchat.engine.model import Model
 from kvchat.errors import KvchatError

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from kvchat.backend.protocol import History, PromptMessage
+from kvchat.backend.values import History, PromptMessage
 from kvchat.engine.slots import GapTokenizer, Tokenizer, locate, render_gaps
 from kvchat.engine.template import ChatTemplate, Turn
 from kvchat.errors import KvchatError

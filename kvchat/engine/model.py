@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from kvchat.backend.protocol import EngineConfig, ModelInfo
+from kvchat.backend.values import EngineConfig, ModelInfo
 from kvchat.engine.llama import NativeModel
 from kvchat.engine.template import choose_template
 from kvchat.errors import KvchatError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from kvchat.backend.protocol import EngineConfig
+from kvchat.backend.values import EngineConfig
 from kvchat.engine.context import Context
 from kvchat.engine.llama import package_version
 from kvchat.engine.model import Model

@@ -22,9 +22,7 @@ from kvchat.backend.protocol import (
     Command,
     Configure,
     ConfigureFailed,
-    EngineConfig,
     Event,
-    Failure,
     Forecast,
     Generate,
     Load,
@@ -34,6 +32,7 @@ from kvchat.backend.protocol import (
     Tuned,
     Warm,
 )
+from kvchat.backend.values import EngineConfig, Failure
 from kvchat.engine import llama
 from kvchat.engine.interrupt import Interrupt
 from kvchat.engine.scheduler import Scheduler

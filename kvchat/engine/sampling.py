@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvchat.backend.protocol import Sampling
+from kvchat.backend.values import Sampling
 from kvchat.engine.llama import RANDOM_SEED, NativeContext, NativeSampler
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from kvchat.backend.protocol import Event, Failure, FinishReason, Generate, TurnFinished
+from kvchat.backend.protocol import Event, Generate, TurnFinished
+from kvchat.backend.values import Failure, FinishReason
 from kvchat.engine.context import Aborted
 from kvchat.engine.interrupt import Interrupt
 from kvchat.engine.session import Session

@@ -10,20 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from kvchat.backend.protocol import (
-    CacheInfo,
-    EngineConfig,
     Event,
     Forecast,
     Forecasted,
     Generate,
     Preview,
     Previewed,
-    PromptMessage,
     Ready,
     TurnFinished,
     Warm,
     Warmed,
 )
+from kvchat.backend.values import CacheInfo, EngineConfig, PromptMessage
 from kvchat.engine.context import Context
 from kvchat.engine.history import build_prompt
 from kvchat.engine.interrupt import Interrupt

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvchat.backend.protocol import Usage
+from kvchat.backend.values import Usage
 
 WEIGHT = 0.5  # of the newest turn in the average
 FEWEST = 16  # tokens; below that the fixed cost of a step hides the speed

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kvchat.backend.protocol import Role
+from kvchat.backend.values import Role
 from kvchat.engine.sandbox import MAX_SOURCE, TEMPLATE_ERRORS, BudgetError, MeteredEnvironment, fail
 from kvchat.errors import KvchatError
 

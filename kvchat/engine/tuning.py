@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kvchat.backend.protocol import EngineConfig, FlashAttention
+from kvchat.backend.values import EngineConfig, FlashAttention
 from kvchat.engine.context import QUANTIZED, SCRATCH, Aborted, Context
 from kvchat.engine.model import Model
 from kvchat.errors import KvchatError

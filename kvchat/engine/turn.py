@@ -10,17 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kvchat.backend.protocol import (
-    Event,
-    FinishReason,
-    Generate,
-    PromptMessage,
-    PromptProgress,
-    PromptReady,
-    Restored,
-    TextDelta,
-    Usage,
-)
+from kvchat.backend.protocol import Event, Generate, PromptProgress, PromptReady, Restored, TextDelta
+from kvchat.backend.values import FinishReason, PromptMessage, Usage
 from kvchat.engine.context import Context
 from kvchat.engine.history import Prompt, build_prompt
 from kvchat.engine.model import Model

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from kvchat.backend.protocol import CacheType
+from kvchat.backend.values import CacheType
 from kvchat.kv.fit import automatic_context, cache_bytes
 from kvchat.kv.geometry import Geometry
 from kvchat.ui.inline_keys import run_bound

@@ -9,13 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from kvchat.backend.protocol import (
-    CACHE_TYPES,
-    CacheType,
-    EngineConfig,
-    Previewed,
-    Ready,
-)
+from kvchat.backend.protocol import Previewed, Ready
+from kvchat.backend.values import CACHE_TYPES, CacheType, EngineConfig
 from kvchat.config_options import BY_KEY, BadValue
 from kvchat.conversation import EngineChoice
 from kvchat.ui.ahead import Ahead

@@ -20,7 +20,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
-from kvchat.backend.protocol import CacheType
+from kvchat.backend.values import CacheType
 from kvchat.clean import clean, clean_line
 from kvchat.errors import KvchatError
 from kvchat.library.find import ModelFile, resolve

@@ -9,17 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvchat.backend.client import EngineClient, EngineFactory
-from kvchat.backend.protocol import (
-    EngineConfig,
-    Event,
-    Failure,
-    Forecast,
-    Generate,
-    LoadFailed,
-    Preview,
-    Ready,
-    Warm,
-)
+from kvchat.backend.protocol import Event, Forecast, Generate, LoadFailed, Preview, Ready, Warm
+from kvchat.backend.values import EngineConfig, Failure
 from kvchat.chats.types import Chat
 from kvchat.config import Settings, engine_config
 from kvchat.errors import KvchatError

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kvchat.backend.protocol import CacheType
+from kvchat.backend.values import CacheType
 from kvchat.errors import KvchatError
 from kvchat.kv.fit import automatic_context, cache_bytes
 from kvchat.kv.geometry import Geometry, geometry

@@ -21,7 +21,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from kvchat.backend.protocol import CacheType
+from kvchat.backend.values import CacheType
 from kvchat.clean import clean_line
 from kvchat.library.find import ModelFile
 from kvchat.ui.inline_keys import LineInput

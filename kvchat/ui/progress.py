@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvchat.backend.protocol import (
-    EngineDied,
-    Event,
-    LoadFailed,
-    Loading,
-    Ready,
-    TextDelta,
-    TurnFinished,
-    Usage,
-)
+from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Loading, Ready, TextDelta, TurnFinished
+from kvchat.backend.values import Usage
 from kvchat.chats.types import Chat, Message
 from kvchat.clean import clean_line
 from kvchat.conversation import LiveTurn, read_usage

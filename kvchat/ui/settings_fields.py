@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from kvchat.backend.protocol import CACHE_TYPES, EngineConfig, FlashAttention
+from kvchat.backend.values import CACHE_TYPES, EngineConfig, FlashAttention
 from kvchat.config_options import ALL_GPU_LAYERS, AUTOMATIC_GPU_LAYERS
 from kvchat.errors import KvchatError
 from kvchat.kv import architectures

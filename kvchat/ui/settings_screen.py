@@ -21,7 +21,8 @@ from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from kvchat.backend.protocol import EngineConfig, Previewed, Ready
+from kvchat.backend.protocol import Previewed, Ready
+from kvchat.backend.values import EngineConfig
 from kvchat.clean import clean
 from kvchat.library.find import ModelFile
 from kvchat.machine import free_memory, logical_cores, total_memory

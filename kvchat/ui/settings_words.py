@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kvchat.backend.protocol import CacheType, EngineConfig, Previewed, Ready
+from kvchat.backend.protocol import Previewed, Ready
+from kvchat.backend.values import CacheType, EngineConfig
 from kvchat.kv.fit import automatic_context, cache_bytes
 from kvchat.kv.geometry import Geometry
 from kvchat.ui.meters import MemoryNeed, size_text

@@ -6,17 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import datetime
 
-from kvchat.backend.protocol import (
-    ConfigureFailed,
-    EngineDied,
-    Event,
-    Failure,
-    Forecasted,
-    LoadFailed,
-    TurnFinished,
-    Usage,
-    Warmed,
-)
+from kvchat.backend.protocol import ConfigureFailed, EngineDied, Event, Forecasted, LoadFailed, TurnFinished, Warmed
+from kvchat.backend.values import Failure, Usage
 from kvchat.chats.types import Message
 from kvchat.conversation import read_usage
 from kvchat.ui.entry import Entry, NoteKind

@@ -6,19 +6,8 @@ import sys
 import time
 from multiprocessing.connection import Connection
 
-from kvchat.backend.protocol import (
-    CacheInfo,
-    Cancel,
-    Failure,
-    Generate,
-    LoadFailed,
-    ModelInfo,
-    Ready,
-    Restored,
-    TextDelta,
-    TurnFinished,
-    Usage,
-)
+from kvchat.backend.protocol import Cancel, Generate, LoadFailed, Ready, Restored, TextDelta, TurnFinished
+from kvchat.backend.values import CacheInfo, Failure, ModelInfo, Usage
 
 
 def ready(config):

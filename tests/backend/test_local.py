@@ -9,17 +9,8 @@ import pytest
 
 from kvchat.backend.journal import EXTRA_BUFFERS, FLASH, TYPES, Journal, ladder, read_report
 from kvchat.backend.local import Engine
-from kvchat.backend.protocol import (
-    EngineConfig,
-    EngineDied,
-    Generate,
-    LoadFailed,
-    PromptMessage,
-    Ready,
-    Restored,
-    TextDelta,
-    TurnFinished,
-)
+from kvchat.backend.protocol import EngineDied, Generate, LoadFailed, Ready, Restored, TextDelta, TurnFinished
+from kvchat.backend.values import EngineConfig, PromptMessage
 
 CHILD = Path(__file__).with_name("fake_engine.py")
 

@@ -14,7 +14,8 @@ from asking import Asked, Terminal, kept
 from fake_backend import delta, finished, make_ready, prompt_events
 from scripted_engine import ScriptedEngine, answer
 
-from kvchat.backend.protocol import Event, Failure, Generate, Sampling, Usage
+from kvchat.backend.protocol import Event, Generate
+from kvchat.backend.values import Failure, Sampling, Usage
 from kvchat.commands.ask import LARGEST_INPUT
 from kvchat.config import Settings
 from kvchat.errors import KvchatError, UsageError

@@ -14,7 +14,8 @@ from asking import Asked, Terminal, kept
 from fake_backend import delta, finished, make_ready, prompt_events, turn_events
 from scripted_engine import Script, ScriptedEngine, answer
 
-from kvchat.backend.protocol import EngineDied, Event, Failure, Generate, LoadFailed, Loading, Usage
+from kvchat.backend.protocol import EngineDied, Event, Generate, LoadFailed, Loading
+from kvchat.backend.values import Failure, Usage
 from kvchat.chats.schema import NotSavedError
 from kvchat.chats.store import ChatStore
 from kvchat.config import Settings

@@ -11,7 +11,8 @@ from fake_backend import make_ready
 from scripted_engine import ScriptedEngine
 
 import kvchat
-from kvchat.backend.protocol import EngineDied, Failure, LoadFailed, Loading
+from kvchat.backend.protocol import EngineDied, LoadFailed, Loading
+from kvchat.backend.values import Failure
 from kvchat.commands import doctor
 from kvchat.config import Settings
 from kvchat.paths import Paths

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from fake_backend import make_ready
 
-from kvchat.backend.protocol import EngineConfig, Usage
+from kvchat.backend.values import EngineConfig, Usage
 from kvchat.commands.report import Answer, report, summary, tokens_per_second
 from kvchat.commands.turn import as_asked
 

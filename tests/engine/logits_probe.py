@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kvchat.backend.protocol import EngineConfig
+from kvchat.backend.values import EngineConfig
 from kvchat.engine import llama
 from kvchat.engine.context import Context
 from kvchat.engine.model import Model

@@ -9,7 +9,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from kvchat.backend.protocol import EngineConfig, Generate, PromptMessage, PromptReady, Sampling, TextDelta
+from kvchat.backend.protocol import Generate, PromptReady, TextDelta
+from kvchat.backend.values import EngineConfig, PromptMessage, Sampling
 from kvchat.engine import llama
 from kvchat.engine.context import Context
 from kvchat.engine.model import Model

@@ -4,7 +4,7 @@ import pytest
 import tiny
 from driver import Driver
 
-from kvchat.backend.protocol import Sampling
+from kvchat.backend.values import Sampling
 
 PAGED = ("llama", "mqa", "mha", "deepseek2", "stablelm32", "stablelm96", "stablelm128")
 OTHERS = tuple(kind for kind in tiny.KINDS if kind not in PAGED)

@@ -11,19 +11,18 @@ from driver import Driver
 from kvchat.backend.local import Engine
 from kvchat.backend.protocol import (
     ConfigureFailed,
-    EngineConfig,
     Forecast,
     Forecasted,
     LoadFailed,
     Preview,
     Previewed,
-    PromptMessage,
     Ready,
     Tuned,
     Warm,
     Warmed,
 )
 from kvchat.backend.tuning import TuningBook, read_report
+from kvchat.backend.values import EngineConfig, PromptMessage
 
 STORY = " ".join(f"Item {i} is a thing of its own." for i in range(20))
 

@@ -10,17 +10,8 @@ from pathlib import Path
 import pytest
 from driver import GREEDY, Driver
 
-from kvchat.backend.protocol import (
-    EngineDied,
-    Generate,
-    PromptMessage,
-    PromptProgress,
-    Ready,
-    Restored,
-    Sampling,
-    TextDelta,
-    TurnFinished,
-)
+from kvchat.backend.protocol import EngineDied, Generate, PromptProgress, Ready, Restored, TextDelta, TurnFinished
+from kvchat.backend.values import PromptMessage, Sampling
 
 LONG = " ".join(f"Item {i} is a thing of its own." for i in range(120))  # about 1,100 tokens of SmolLM2
 
@@ -239,7 +230,8 @@ import sys, time
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from driver import Driver, GREEDY
-from kvchat.backend.protocol import Generate, PromptMessage, PromptProgress, Sampling, TextDelta
+from kvchat.backend.protocol import Generate, PromptProgress, TextDelta
+from kvchat.backend.values import PromptMessage, Sampling
 chat = Driver.start(Path({home!r}), Path({model!r}), context=2048)
 chat.ready()
 chat.engine.submit(Generate("t", (PromptMessage("user", {text!r}),), Sampling(temperature=0)))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from toy_vocabulary import BOS, EOS, ToyVocabulary
 
-from kvchat.backend.protocol import History, PromptMessage
+from kvchat.backend.values import History, PromptMessage
 from kvchat.engine.history import Prompt, build_prompt
 from kvchat.engine.template import CHATML, ChatTemplate, Turn, choose_template
 from kvchat.errors import KvchatError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from kvchat.backend.protocol import PromptMessage
+from kvchat.backend.values import PromptMessage
 
 BOS, EOS = "<s>", "</s>"
 MERGES = (

@@ -18,7 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from fake_backend import delta, finished, make_ready, prompt_events
 
-from kvchat.backend.protocol import EngineConfig, Event, Forecast, Forecasted, Generate, Preview, Ready, Warm, Warmed
+from kvchat.backend.protocol import Event, Forecast, Forecasted, Generate, Preview, Ready, Warm, Warmed
+from kvchat.backend.values import EngineConfig
 from kvchat.config import Settings
 from kvchat.paths import Paths
 from kvchat.ui.app import run_app

@@ -13,7 +13,8 @@ from textual.pilot import Pilot
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from kvchat.backend.protocol import CacheInfo, EngineConfig, ModelInfo, Ready
+from kvchat.backend.protocol import Ready
+from kvchat.backend.values import CacheInfo, EngineConfig, ModelInfo
 from kvchat.library.find import ModelFile
 from kvchat.ui.theme import INK, VARIABLES
 

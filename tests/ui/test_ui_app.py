@@ -12,7 +12,8 @@ from fake_backend import delta, finished, make_ready, prompt_events, turn_events
 from textual.widgets import OptionList
 from ui_fakes import lines, room, sees, send, shown, stage, status, until
 
-from kvchat.backend.protocol import EngineDied, Failure, LoadFailed, TurnFinished, Usage
+from kvchat.backend.protocol import EngineDied, LoadFailed, TurnFinished
+from kvchat.backend.values import Failure, Usage
 from kvchat.chats.store import ChatStore
 from kvchat.config import Settings
 

@@ -12,16 +12,8 @@ from textual.pilot import Pilot
 from ui_fakes import FAKE, FOUND, OTHER, hint, ready_for, room, sees, send, shown, stage, status, toasts, until
 
 from kvchat.backend.journal import EXTRA_BUFFERS
-from kvchat.backend.protocol import (
-    ConfigureFailed,
-    EngineConfig,
-    EngineDied,
-    Failure,
-    Forecasted,
-    Loading,
-    Previewed,
-    Warmed,
-)
+from kvchat.backend.protocol import ConfigureFailed, EngineDied, Forecasted, Loading, Previewed, Warmed
+from kvchat.backend.values import EngineConfig, Failure
 from kvchat.config import Settings
 from kvchat.library.find import ModelFile
 from kvchat.ui.dialogs import Confirm

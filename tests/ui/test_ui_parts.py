@@ -12,7 +12,8 @@ from rich.cells import cell_len
 from textual import events
 from wcwidth import iter_graphemes
 
-from kvchat.backend.protocol import Loading, Usage, Warmed
+from kvchat.backend.protocol import Loading, Warmed
+from kvchat.backend.values import Usage
 from kvchat.chats.types import Message
 from kvchat.ui import slash
 from kvchat.ui.graphemes import boundary_after, boundary_before

@@ -13,7 +13,8 @@ import pytest
 from modal_host import EVIL, Host, broken, model, ready_with, settled, text, type_at_once
 from textual.widgets import Static
 
-from kvchat.backend.protocol import CACHE_TYPES, EngineConfig, Previewed, Ready
+from kvchat.backend.protocol import Previewed, Ready
+from kvchat.backend.values import CACHE_TYPES, EngineConfig
 from kvchat.formats.gguf import GgufHeader
 from kvchat.kv.geometry import Geometry, geometry
 from kvchat.library.find import ModelFile, check

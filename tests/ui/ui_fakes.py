@@ -13,7 +13,8 @@ from textual.geometry import Region
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from kvchat.backend.protocol import EngineConfig, Event, Generate, Ready
+from kvchat.backend.protocol import Event, Generate, Ready
+from kvchat.backend.values import EngineConfig
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat
 from kvchat.config import Settings
