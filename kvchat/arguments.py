@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import kvchat
@@ -58,7 +58,7 @@ class Parser(argparse.ArgumentParser):
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line as a namespace: `command` ("" for the app) and what was given. UsageError when it is wrong."""
     _refuse_llama_meanings(arguments)
-    parser = _parser()
+    parser = _parser(arguments)
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
         raise _unknown_words(unknown, parsed.command)
@@ -103,7 +103,8 @@ def _refuse_llama_meanings(arguments: Sequence[str]) -> None:
             )
 
 
-def _parser() -> Parser:
+def _parser(arguments: Sequence[str]) -> Parser:
+    """The words of a command, which take a while, are only added when its name stands somewhere in the arguments."""
     parser = Parser(
         prog="kvchat",
         description="Chat with a model on this machine. Without a command: the app.",
@@ -115,24 +116,15 @@ def _parser() -> Parser:
     _add_chat_flags(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
     parser.set_defaults(command="")
-    _add_ask(commands)
-    _add_chats(commands)
-    _add_group(commands, "models", "model files on this machine", show="MODEL")
-    kv = _add_group(commands, "kv", "the KV state that is kept on disk", show="CHAIN")
-    _command(kv, "verify", "check every page on disk")
-    _command(commands, "paths", "where things are")
-    _add_engine_flags(_command(commands, "doctor", "what this build and machine can do"))
+    for name, (text, add) in _COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text, argument_default=argparse.SUPPRESS)
+        if name in arguments:
+            add(command)
     return parser
 
 
-def _command(commands: Any, name: str, text: str) -> Parser:
-    parser: Parser = commands.add_parser(name, help=text, description=text, argument_default=argparse.SUPPRESS)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    return parser
-
-
-def _add_ask(commands: Any) -> None:
-    ask = _command(commands, "ask", "ask one question and print the answer; stdin is put before the question")
+def _add_ask(ask: Parser) -> None:
+    _add_json(ask)
     ask.add_argument("question", nargs="*", help="the question")
     _add_opening_flags(ask)
     ask.add_argument("--resume", action="store_true", help="go on with an answer that was not finished")
@@ -140,25 +132,46 @@ def _add_ask(commands: Any) -> None:
     _add_chat_flags(ask)
 
 
-def _add_chats(commands: Any) -> None:
-    chats = _add_group(commands, "chats", "conversations", show="CHAT")
-    chats.choices["ls"].add_argument("--trash", action="store_true", help="those in the trash")
-    search = _command(chats, "search", "find words in titles and messages; the last one may be a beginning")
+def _add_chats(group: Parser) -> None:
+    actions = _add_actions(group, show="CHAT")
+    actions.choices["ls"].add_argument("--trash", action="store_true", help="those in the trash")
+    search = _action(actions, "search", "find words in titles and messages; the last one may be a beginning")
     search.add_argument("query", metavar="QUERY", nargs="+")
-    rename = _command(chats, "rename", "give one another title")
+    rename = _action(actions, "rename", "give one another title")
     rename.add_argument("name", metavar="CHAT")
     rename.add_argument("title", metavar="TITLE", nargs="+")
-    _command(chats, "rm", "move one to the trash").add_argument("name", metavar="CHAT")
-    _command(chats, "restore", "take one out of the trash").add_argument("name", metavar="CHAT")
+    _action(actions, "rm", "move one to the trash").add_argument("name", metavar="CHAT")
+    _action(actions, "restore", "take one out of the trash").add_argument("name", metavar="CHAT")
 
 
-def _add_group(commands: Any, name: str, text: str, show: str) -> Any:
-    group = commands.add_parser(name, help=text, description=text, argument_default=argparse.SUPPRESS)
+def _add_models(group: Parser) -> None:
+    _add_actions(group, show="MODEL")
+
+
+def _add_kv(group: Parser) -> None:
+    _action(_add_actions(group, show="CHAIN"), "verify", "check every page on disk")
+
+
+def _add_doctor(doctor: Parser) -> None:
+    _add_json(doctor)
+    _add_engine_flags(doctor)
+
+
+def _add_actions(group: Parser, show: str) -> Any:
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
-    _command(actions, "ls", "list them")
-    one = _command(actions, "show", "show one")
-    one.add_argument("name", metavar=show)
+    _action(actions, "ls", "list them")
+    _action(actions, "show", "show one").add_argument("name", metavar=show)
     return actions
+
+
+def _action(actions: Any, name: str, text: str) -> Parser:
+    parser: Parser = actions.add_parser(name, help=text, description=text, argument_default=argparse.SUPPRESS)
+    _add_json(parser)
+    return parser
+
+
+def _add_json(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_opening_flags(parser: Parser) -> None:
@@ -192,3 +205,14 @@ def _add_chat_flags(parser: Parser) -> None:
     group.add_argument("--stop", metavar="TEXT", action="append", help="end the answer before this text; repeatable")
     group.add_argument("--no-kv", dest="kv", action="store_false", help="compute everything, reuse and save nothing")
     group.add_argument("--kv-budget", metavar="SIZE", help="most that the KV state may take on disk, such as 8GiB")
+
+
+# What each command is for, and what adds its words to a parser.
+_COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
+    "ask": ("ask one question and print the answer; stdin is put before the question", _add_ask),
+    "chats": ("conversations", _add_chats),
+    "models": ("model files on this machine", _add_models),
+    "kv": ("the KV state that is kept on disk", _add_kv),
+    "paths": ("where things are", _add_json),
+    "doctor": ("what this build and machine can do", _add_doctor),
+}

@@ -6,7 +6,6 @@ In the environment KVCHAT_* wins over llama.cpp's LLAMA_ARG_*. The names of the 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -147,6 +146,8 @@ def _parsed(file: Path) -> dict[str, object]:
         raise UsageError(f"{file} cannot be read: {error.strerror}", "look at its rights, or move it away") from error
     if len(data) > _LARGEST_CONFIG:
         raise UsageError(f"{file} is too large for a settings file", "move it away")
+    import tomllib  # most have no such file, and the first frame comes sooner without
+
     try:
         return tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -20,7 +20,7 @@ PATIENCE = 60.0
 
 
 class Terminal:
-    """A tmux server of its own with one window of 110x30."""
+    """A tmux server of its own with one window of 98x30."""
 
     def __init__(self, home: Path) -> None:
         self._socket = str(home / "tmux")
@@ -31,11 +31,12 @@ class Terminal:
         return done.stdout
 
     def open(self, *arguments: str) -> None:
-        shell = f"{sys.executable} -m kvchat {' '.join(arguments)}; echo ended with $?; sleep 1000"
+        command = f"env -u COLUMNS -u LINES {sys.executable} -m kvchat {' '.join(arguments)}"
+        shell = f"{command}; echo ended with $?; sleep 1000"
         if self.run("list-panes"):
             self.run("respawn-pane", "-k", shell)
         else:
-            self.run("-f", "/dev/null", "new-session", "-d", "-x", "110", "-y", "30", shell)
+            self.run("-f", "/dev/null", "new-session", "-d", "-x", "98", "-y", "30", shell)
 
     def screen(self) -> str:
         return self.run("capture-pane", "-p")

@@ -19,7 +19,7 @@ _MOST_WORDS = 32
 _LONGEST_WORD = 200
 _BEFORE, _AFTER = 30, 70  # characters around a match
 # Scripts that are written without spaces or with particles at the words: Thai to Khmer, Han, Kana, Hangul.
-_UNSPACED = re.compile(
+_UNSPACED = (
     "[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\ua4cf\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff"
     "\uff66-\uffdc\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
 )
@@ -35,7 +35,7 @@ def search(connection: sqlite3.Connection, query: str, most: int) -> tuple[Searc
     if not words:
         return ()
     titles = _titles(connection, words, most)
-    parts = [word for word in words if _UNSPACED.search(word) or not any(map(str.isalnum, word))]
+    parts = [word for word in words if re.search(_UNSPACED, word) or not any(map(str.isalnum, word))]
     # A part may itself be a beginning; only where the last word is in the index it is looked up as one there.
     indexed = [word for word in words if word not in parts]
     prefix = bool(indexed) and indexed[-1] == words[-1]

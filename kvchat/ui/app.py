@@ -75,7 +75,9 @@ class KvchatApp(App[None]):
         self._opening = opening
         self.animation_level = "none"
         self.register_theme(INK)
-        self.theme = INK.name
+        # Before anything is styled, so that nothing is styled with the colours of another theme first.
+        self.set_reactive(App.theme, INK.name)
+        self.stylesheet.set_variables(self.get_css_variables())
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Colours of our own that the other themes do not name."""

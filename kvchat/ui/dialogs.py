@@ -11,7 +11,8 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from kvchat.clean import clean, clean_line
+from kvchat.clean import clean_line
+from kvchat.ui.display import display, display_line
 from kvchat.ui.inline_keys import LineInput, run_bound
 
 
@@ -38,7 +39,7 @@ class Confirm(ModalScreen[bool]):
 
     def __init__(self, question: str, yes: str) -> None:
         super().__init__()
-        self._question = clean(question)
+        self._question = display(question)
         self._yes = yes
 
     def compose(self) -> ComposeResult:
@@ -72,7 +73,7 @@ class AskLine(ModalScreen[str | None]):
 
     def __init__(self, title: str, value: str) -> None:
         super().__init__()
-        self._title = clean_line(title)
+        self._title = display_line(title)
         self._value = clean_line(value)
 
     def compose(self) -> ComposeResult:

@@ -7,7 +7,8 @@ from typing import Literal, NamedTuple
 
 from rich.cells import cell_len
 
-from kvchat.clean import clean, clean_line
+from kvchat.clean import clean
+from kvchat.ui.display import display, display_line
 from kvchat.ui.wrap import Row, shown, source_offset, wrap
 
 NoteKind = Literal["info", "warning", "error"]
@@ -47,8 +48,8 @@ class Item:
     def __init__(self, entry: Entry) -> None:
         self.id = entry.id
         self.kind = entry.kind
-        self.heading = clean_line(entry.heading)
-        self.footer = clean(entry.footer)
+        self.heading = display_line(entry.heading)
+        self.footer = display(entry.footer)
         self.live = entry.live
         self.text = entry.text
         self._cleaned = False
@@ -95,7 +96,7 @@ class Item:
     def finish(self, footer: str) -> None:
         """No more text comes. Everything is wrapped once more: a grapheme may have come in two pieces."""
         self.live = False
-        self.footer = clean(footer)
+        self.footer = display(footer)
         if self._width:
             self._wrap_from_start()
 

@@ -21,11 +21,12 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
 from kvchat.backend.values import CacheType
-from kvchat.clean import clean, clean_line
+from kvchat.clean import clean_line
 from kvchat.errors import KvchatError
 from kvchat.library.find import ModelFile, resolve
 from kvchat.machine import free_memory, logical_cores, total_memory
 from kvchat.ui.cache_choice import CacheChoice
+from kvchat.ui.display import display, display_line
 from kvchat.ui.inline_keys import LineInput
 from kvchat.ui.meters import size_text
 from kvchat.ui.model_facts import ModelFacts, read_facts
@@ -117,7 +118,7 @@ class FirstRun(ModalScreen[FirstChoice | None]):
             yield Static("Another file", classes="heading", markup=False)
             yield LineInput("paste a path, or drop a file here", id="path")
             yield Static("", id="trouble", markup=False)
-            yield Static(clean("\n".join(self._notes)), id="notes", markup=False)
+            yield Static(display("\n".join(self._notes)), id="notes", markup=False)
         with Horizontal(id="hints"):
             yield Hint("⏎ start", "start")
             yield Hint("↑↓ choose")
@@ -236,7 +237,7 @@ class FirstRun(ModalScreen[FirstChoice | None]):
             return
         answer = event.answer
         trouble = answer.problem if isinstance(answer, ModelFacts) else str(answer)
-        self.query_one("#trouble", Static).update(Content(clean(trouble)))
+        self.query_one("#trouble", Static).update(Content(display(trouble)))
 
     def _end_with(self, facts: ModelFacts) -> None:
         self._cache.show(facts.geometry)
@@ -259,6 +260,6 @@ def _machine(free: int | None) -> Content:
 
 
 def _none_found(searched: Sequence[Path]) -> Content:
-    folders = "\n".join(f"  {clean_line(str(folder))}" for folder in searched)
+    folders = "\n".join(f"  {display_line(str(folder))}" for folder in searched)
     how = "\n".join(HOW_TO_GET)
     return Content(f"No model was found. Looked in\n{folders}\n{how}" if searched else f"No model was found.\n{how}")

@@ -6,7 +6,7 @@ from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 from textual.widgets import Static
 
-from kvchat.clean import clean_line
+from kvchat.ui.display import display_line
 
 
 class HintLine(Static):
@@ -20,7 +20,7 @@ class HintLine(Static):
 
     def say(self, text: str) -> None:
         """Show this; "" for nothing."""
-        text = clean_line(text)
+        text = display_line(text)
         if text != self._text:
             self._text = text
             self._draw()
@@ -47,7 +47,7 @@ class ChipLine(Static):
 
     def say(self, head: str, text: str, tail: str) -> None:
         """`head: text · tail`, of which the text is shortened where there is no room."""
-        self._head, self._text, self._tail = head, clean_line(text), tail
+        self._head, self._text, self._tail = head, display_line(text), tail
         self.add_class("-said")
         self._draw()
 

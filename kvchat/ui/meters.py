@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
-from kvchat.clean import clean_line
-
 LABEL_CELLS = 11
 NUMBER_CELLS = 34  # the longest numbers beside a bar
 LONGEST_BAR = 30
@@ -44,11 +42,6 @@ def size_text(size: int) -> str:
         if size >= bytes_:
             return f"{size / bytes_:.{digits}f} {unit}"
     return f"{size} B"
-
-
-def name_text(name: str) -> str:
-    """A foreign name on one line. Without U+FE0F, after which terminals do not agree how wide a character is."""
-    return clean_line(name).replace("\ufe0f", "")
 
 
 def shortened(text: str, cells: int) -> str:

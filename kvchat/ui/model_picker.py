@@ -22,10 +22,10 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from kvchat.backend.values import CacheType
-from kvchat.clean import clean_line
 from kvchat.library.find import ModelFile
-from kvchat.ui.inline_keys import LineInput
-from kvchat.ui.meters import name_text, shortened, size_text
+from kvchat.ui.display import display_line
+from kvchat.ui.inline_keys import LineInput, run_bound
+from kvchat.ui.meters import shortened, size_text
 from kvchat.ui.model_facts import FactsReader, ModelFacts, needed_bytes
 from kvchat.ui.settings_row import Hint
 
@@ -41,13 +41,13 @@ def model_line(
     model: ModelFile, facts: ModelFacts | None, types: tuple[CacheType, CacheType], free: int | None, name_cells: int
 ) -> Content:
     """One model: name, size, and what is known by now. `facts` None: its header is not read yet."""
-    name = set_cell_size(shortened(name_text(model.name), name_cells), name_cells)
+    name = set_cell_size(shortened(display_line(model.name), name_cells), name_cells)
     size = f"  {size_text(model.size):>8}"
     if facts is None:
         return Content.assemble(name, Content.styled(f"{size}  …", "$meta"))
     if facts.geometry is None:
         reason = facts.problem.removeprefix(str(model.path)).lstrip(" :")
-        return Content.styled(f"{name}{size}  {clean_line(reason)}", "$meta")
+        return Content.styled(f"{name}{size}  {display_line(reason)}", "$meta")
     shape = facts.geometry
     trained = f"{shape.context_trained:,}" if shape.context_trained else "?"
     fits = free is None or needed_bytes(facts, *types, free) <= free
@@ -61,7 +61,7 @@ def model_line(
 
 def name_column(models: Sequence[ModelFile], width: int) -> int:
     """Cells for the names in a list of `width` cells."""
-    longest = max((cell_len(name_text(model.name)) for model in models), default=0)
+    longest = max((cell_len(display_line(model.name)) for model in models), default=0)
     return max(SHORTEST_NAME, min(longest, LONGEST_NAME, width - FACTS_CELLS))
 
 
@@ -105,6 +105,9 @@ class ModelList(OptionList):
     def on_unmount(self) -> None:
         """Nobody to tell any more."""
         self._reader.stop()
+
+    async def _on_key(self, event: events.Key) -> None:
+        await run_bound(self, event)
 
     def on_resize(self) -> None:
         """Columns are as wide as there is room."""

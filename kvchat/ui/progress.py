@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Loading, Ready, TextDelta, TurnFinished
 from kvchat.backend.values import Usage
 from kvchat.chats.types import Chat, Message
-from kvchat.clean import clean_line
 from kvchat.conversation import LiveTurn, read_usage
+from kvchat.ui.display import display_line
 from kvchat.ui.status import Phase, StatusState
 from kvchat.ui.wording import source
 
@@ -134,7 +134,7 @@ class Progress:
         ready = self._ready
         return StatusState(
             phase=phase,
-            model=clean_line(ready.model.name if ready else chat.model),
+            model=display_line(ready.model.name if ready else chat.model),
             type_k=ready.cache.type_k if ready else "",
             type_v=ready.cache.type_v if ready else "",
             used=used,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.document._document import Location
@@ -17,6 +18,7 @@ from textual.widgets.text_area import Selection
 
 from kvchat.clean import clean
 from kvchat.ui.chips import Chips, is_long
+from kvchat.ui.display import agreed_in_place
 from kvchat.ui.graphemes import boundary_after, boundary_before
 from kvchat.ui.paste import normal
 
@@ -214,6 +216,10 @@ class Prompt(TextArea, inherit_bindings=False):
         if left is None:
             left = column - span[0] < span[1] - column
         return span[0] if left else span[1]
+
+    def get_line(self, line_index: int) -> Text:
+        """The line as it is drawn: emoji are as wide as everywhere."""
+        return Text(agreed_in_place(self.document.get_line(line_index)), end="", no_wrap=True)
 
     def get_cursor_left_location(self) -> Location:
         """One grapheme to the left, which backspace deletes as well."""

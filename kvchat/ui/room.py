@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, TypeVar
 from textual.screen import Screen
 from textual.worker import Worker
 
-from kvchat.clean import clean
 from kvchat.conversation import Conversation
 from kvchat.errors import KvchatError
 from kvchat.ui.chat_view import ChatView
 from kvchat.ui.desk import Desk
+from kvchat.ui.display import display
 from kvchat.ui.lines import ChipLine, HintLine
 from kvchat.ui.progress import Progress
 from kvchat.ui.prompt import Prompt
@@ -121,7 +121,7 @@ class Room:
 
     def toast(self, text: str, seconds: float = 4.0) -> None:
         """A sentence that goes away by itself."""
-        self.screen.notify(clean(text), timeout=seconds, markup=False)
+        self.screen.notify(display(text), timeout=seconds, markup=False)
 
     def refuse(self, error: KvchatError) -> None:
         """What was asked makes no sense now."""

@@ -10,8 +10,8 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from kvchat.clean import clean_line
-from kvchat.ui.meters import name_text, shortened
+from kvchat.ui.display import display_line
+from kvchat.ui.meters import shortened
 from kvchat.ui.settings_fields import LABELS, SHORT_LABELS, FieldName
 
 MARK_CELLS = 2
@@ -75,14 +75,14 @@ class FieldRow(Static):
     def _value_cells(self) -> int:
         """A model's name takes the room of the note as far as it needs it."""
         room = self.size.width - MARK_CELLS - self._label_cells - 4
-        wanted = max(VALUE_CELLS, cell_len(name_text(self.state.value)))
+        wanted = max(VALUE_CELLS, cell_len(display_line(self.state.value)))
         return max(1, min(wanted, max(VALUE_CELLS, room * 3 // 5)))
 
     def _draw(self) -> None:
         state = self.state
         labels = SHORT_LABELS if self.size.width < NARROW else LABELS
         arrows = ("‹ ", " ›") if state.selected and state.walkable else ("  ", "  ")
-        value = set_cell_size(shortened(name_text(state.value), self._value_cells), self._value_cells)
+        value = set_cell_size(shortened(display_line(state.value), self._value_cells), self._value_cells)
         self.update(
             Content.assemble(
                 Content.styled("▸ " if state.selected else "  ", "$accent"),
@@ -90,7 +90,7 @@ class FieldRow(Static):
                 Content.styled(arrows[0], "$primary"),
                 Content.styled(value, "bold $primary" if state.selected else "$foreground"),
                 Content.styled(arrows[1], "$primary"),
-                Content.styled("  " + clean_line(state.note), "$meta"),
+                Content.styled("  " + display_line(state.note), "$meta"),
             ),
             layout=False,
         )

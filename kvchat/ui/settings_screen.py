@@ -23,10 +23,10 @@ from textual.widgets import Static
 
 from kvchat.backend.protocol import Previewed, Ready
 from kvchat.backend.values import EngineConfig
-from kvchat.clean import clean
 from kvchat.library.find import ModelFile
 from kvchat.machine import free_memory, logical_cores, total_memory
 from kvchat.ui import settings_words as words
+from kvchat.ui.display import display
 from kvchat.ui.inline_keys import run_bound
 from kvchat.ui.meters import cache_meter, total_meter
 from kvchat.ui.model_facts import FactsReader, ModelFacts
@@ -321,7 +321,7 @@ class SettingsScreen(ModalScreen[EngineWish | None]):
         field = FIELDS[self._row]
         cut_note = words.brief(field, situation) if self.size.width < WIDE else ""
         sentences = filter(None, (cut_note, self._adapted, words.detail(field, situation)))
-        detail.update(Content(clean("\n".join(sentences))))
+        detail.update(Content(display("\n".join(sentences))))
         need = words.memory_need(situation)
         width = meters.content_size.width
         meters.update(Content("\n").join([cache_meter(need, width), total_meter(need, width)]) if need else "")

@@ -16,7 +16,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from kvchat.chats.types import Chat
-from kvchat.clean import clean_line
+from kvchat.ui.display import display_line
 from kvchat.ui.inline_keys import LineInput
 from kvchat.ui.lines import shortened
 from kvchat.ui.wording import age
@@ -244,10 +244,10 @@ class Sidebar(Vertical):
 
 
 def _row(chat: Chat, is_open: bool, is_active: bool, now: float, snippets: Mapping[str, str]) -> Content:
-    title = set_cell_size(shortened(clean_line(chat.title) or UNTITLED, TITLE_CELLS), TITLE_CELLS)
+    title = set_cell_size(shortened(display_line(chat.title) or UNTITLED, TITLE_CELLS), TITLE_CELLS)
     mark = Content.styled("▌", "$accent") if is_open else Content(" ")
     dot = Content.styled("●", "$success") if is_active else Content(" ")
     row = [mark, dot, Content(title), Content.styled(f" {age(now - chat.updated):>3}", "$meta")]
-    if snippet := clean_line(snippets.get(chat.id, "")):
+    if snippet := display_line(snippets.get(chat.id, "")):
         row.append(Content.styled(f"\n  {shortened(snippet, SNIPPET_CELLS)}", "$meta"))
     return Content.assemble(*row)

@@ -18,7 +18,7 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from kvchat.clean import clean_line
+from kvchat.ui.display import display_line
 from kvchat.ui.entry import Entry, Item, NoteKind
 from kvchat.ui.painter import PILL, Painter
 from kvchat.ui.positions import Positions
@@ -101,7 +101,7 @@ class Transcript(ScrollView, can_focus=False):
     def rename(self, entry_id: str, heading: str) -> None:
         """Another heading of an entry."""
         index = self._by_id[entry_id]
-        self._items[index].heading = clean_line(heading)
+        self._items[index].heading = display_line(heading)
         self._grown(index, 0)
 
     def note(self, text: str, kind: NoteKind = "info") -> None:

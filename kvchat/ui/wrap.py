@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, split_graphemes
 
+from kvchat.ui.display import SELECTOR, agreed
+
 TAB = 4
 NEVER_FIRST = frozenset("、。，．・：；？！）］｝」』】〉》〕ーゝ々ぁぃぅぇぉっゃゅょァィゥェォッャュョ…‥,.:;?!)]}%")
 NEVER_LAST = frozenset("（［｛「『【〈《〔([{$¥￥")
@@ -38,8 +40,8 @@ def wrap(text: str, width: int, start: int = 0) -> list[Row]:
 
 
 def shown(text: str, row: Row) -> str:
-    """The row as it stands on the screen: tabs become spaces."""
-    piece = text[row.start : row.end]
+    """The row as it stands on the screen: tabs become spaces, emoji are as wide as everywhere."""
+    piece = agreed(text[row.start : row.end])
     if "\t" not in piece:
         return piece
     out: list[str] = []
@@ -57,7 +59,7 @@ def source_offset(text: str, row: Row, column: int) -> int:
     if column <= 0:
         return row.start
     piece = text[row.start : row.end]
-    if "\t" not in piece:
+    if "\t" not in piece and SELECTOR not in piece:
         return min(row.start + column, row.end)
     for index in range(len(piece)):
         if len(shown(text, Row(row.start, row.start + index + 1))) > column:
@@ -131,7 +133,8 @@ def _graphemes(text: str, start: int, end: int) -> Iterator[tuple[int, int, int]
         tab = text.find("\t", start, end)
         stop = end if tab < 0 else tab
         for first, last, cells in split_graphemes(text[start:stop])[0]:
-            yield start + first, start + last, cells
+            grapheme = text[start + first : start + last]
+            yield start + first, start + last, cell_len(agreed(grapheme)) if SELECTOR in grapheme else cells
         if tab >= 0:
             yield tab, tab + 1, TAB
         start = stop + 1

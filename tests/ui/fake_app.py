@@ -1,7 +1,7 @@
 """The app with a fake engine, as a program to be run on a terminal. It echoes what it is told.
 
 A message "!noise" makes the engine write to descriptors 1 and 2 and print; "!evil" answers with what a terminal would
-obey; "!slow" answers in many pieces, until it is stopped.
+obey; "!say" answers with what follows, a character at a time; "!slow" answers in many pieces, until it is stopped.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ class Engine:
                 pieces = [EVIL]
             case "!slow":
                 pieces = [f"piece {number}\n" for number in range(5_000)]
+            case _ if text.startswith("!say "):
+                pieces = list(text.removeprefix("!say "))
             case _:
                 pieces = [f"echo {text!a}"]
         for piece in pieces:

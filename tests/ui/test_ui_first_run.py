@@ -62,6 +62,15 @@ async def test_another_model_and_cache(models: list[ModelFile]) -> None:
     assert app.results == [FirstChoice(models[2].path, "q8_0", "q8_0")]
 
 
+async def test_a_model_chosen_and_started_in_one_write(models: list[ModelFile]) -> None:
+    app = page(models)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot, lambda: read(app))
+        await type_at_once(pilot, "down", "enter")
+        await settled(pilot, lambda: app.results)
+    assert app.results == [FirstChoice(models[2].path, "f16", "f16")]
+
+
 async def test_everything_in_one_write(models: list[ModelFile]) -> None:
     app = page(models)
     async with app.run_test(size=(80, 24)) as pilot:

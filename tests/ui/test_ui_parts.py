@@ -45,6 +45,7 @@ from kvchat.ui.wrap import shown, source_offset, wrap
         ("ab👩‍💻👩‍💻", 4, ["ab👩‍💻", "👩‍💻"]),  # never within a grapheme
         ("\tx", 10, ["    x"]),
         ("ab\tx", 10, ["ab  x"]),  # to the next multiple of four
+        ("⚠️⚠️⚠️", 2, ["⚠⚠", "⚠"]),  # one cell each, as all terminals draw it
     ],
 )
 def test_wrap(text: str, width: int, rows: list[str]) -> None:
@@ -91,6 +92,13 @@ def test_source_offset_behind_tabs_and_past_the_end() -> None:
     text = "ab\tcd"
     row = wrap(text, 20)[0]
     assert [source_offset(text, row, column) for column in (-1, 0, 1, 2, 3, 4, 5, 6, 9)] == [0, 0, 1, 2, 2, 3, 4, 5, 5]
+
+
+def test_source_offset_behind_what_is_not_drawn() -> None:
+    text = "1\ufe0f\u20e3\u26a0\ufe0fx"
+    row = wrap(text, 20)[0]
+    assert shown(text, row) == "1\u26a0x"
+    assert [source_offset(text, row, column) for column in (0, 1, 2, 3)] == [0, 3, 5, 6]
 
 
 # ------------------------------------------------------------------ status

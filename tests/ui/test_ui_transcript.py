@@ -72,6 +72,17 @@ async def test_a_live_answer_has_a_caret_and_loses_it() -> None:
         assert view(transcript)[1:5] == ["    one two", "", "    three", "    done"]
 
 
+async def test_emoji_are_drawn_in_one_cell_and_copied_as_they_were_written() -> None:
+    text = "a \u26a0\ufe0f 1\ufe0f\u20e3 b"
+    async with Host().run_test(size=(80, 10)) as pilot:
+        transcript = pilot.app.query_one(Transcript)
+        transcript.show([Entry("a1", "assistant", text, heading="\u26a0\ufe0f model")])
+        await pilot.pause()
+        assert view(transcript)[:2] == ["    \u26a0 model", "    a \u26a0 1 b"]
+        assert transcript.get_selection(Selection(Offset(0, 1), Offset(11, 1))) == (text, "\n")
+        assert transcript.get_selection(Selection(Offset(6, 1), Offset(7, 1))) == ("\u26a0\ufe0f", "\n")
+
+
 async def test_streaming_in_any_pieces_gives_the_same_lines_as_the_whole_text() -> None:
     text = (
         "Plain words, 键值缓存的误差（量化）。한국어 문장입니다\n\n\tcode = '👩‍💻'\n" + "long" * 30 + "\n- item\n" * 3
