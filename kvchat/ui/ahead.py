@@ -5,13 +5,16 @@ below the prompt. Must not begin a turn or load another model.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual.timer import Timer
 
 from kvchat.backend.protocol import Forecasted, Warmed
-from kvchat.ui.inbox import News
 from kvchat.ui.room import Room
 from kvchat.ui.wording import forecast, warmed
+
+if TYPE_CHECKING:
+    from kvchat.ui.inbox import News
 
 REST = 0.3  # seconds without a key, or in a chat, before the engine is asked
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import signal
 from functools import partial
+from typing import TYPE_CHECKING
 
 from textual.app import App
 
-from kvchat.backend.client import EngineFactory
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.config import Settings
@@ -19,10 +19,14 @@ from kvchat.paths import Paths
 from kvchat.ui.chat_screen import ChatScreen
 from kvchat.ui.desk import Desk
 from kvchat.ui.inbox import Inbox, StoreFailed
-from kvchat.ui.launch import EngineLink, Surveyor, local_engine, survey
+from kvchat.ui.launch import EngineLink, local_engine, survey
 from kvchat.ui.paste import install
 from kvchat.ui.terminal import owned_terminal
 from kvchat.ui.theme import INK, VARIABLES
+
+if TYPE_CHECKING:
+    from kvchat.backend.client import EngineFactory
+    from kvchat.ui.launch import Surveyor
 
 SIGNALLED = 128  # exit code of a program that a signal ended, less the signal's number
 

@@ -20,24 +20,25 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from kvchat.ui.ahead import Ahead
 from kvchat.ui.desk import Desk
-from kvchat.ui.inbox import News, StoreFailed
+from kvchat.ui.inbox import StoreFailed
 from kvchat.ui.launch import Survey
 from kvchat.ui.lines import ChipLine, HintLine
-from kvchat.ui.notes import Notes
 from kvchat.ui.prompt import Prompt
-from kvchat.ui.room import Room
-from kvchat.ui.sending import Sending
 from kvchat.ui.status import StatusLine
 from kvchat.ui.transcript import Transcript
 
 if TYPE_CHECKING:
+    from kvchat.ui.ahead import Ahead
     from kvchat.ui.browse_bar import BrowseBar
     from kvchat.ui.browsing import Browsing
     from kvchat.ui.chats import Chats
     from kvchat.ui.commanding import Commanding
     from kvchat.ui.engines import Engines
+    from kvchat.ui.inbox import News
+    from kvchat.ui.notes import Notes
+    from kvchat.ui.room import Room
+    from kvchat.ui.sending import Sending
     from kvchat.ui.sidebar import Sidebar
 
 SHORTEST_PAUSE = 0.05  # seconds between two batches of news
@@ -79,10 +80,6 @@ class ChatScreen(Screen[None]):
         super().__init__()
         self._desk = desk
         self._opening = opening
-        self.room = room = Room(self, desk)
-        self._ahead = Ahead(room)
-        self._sending = Sending(room, self._turned)
-        self._notes = Notes()
         self._timer: Timer | None = None
         self._taken_at = 0.0
         self._interrupted_at = -AGAIN
@@ -107,6 +104,31 @@ class ChatScreen(Screen[None]):
         self.update_classes(dict.fromkeys(names, True), update=False)
 
     # ------------------------------------------------------------------ parts that the first frame does without
+
+    @cached_property
+    def room(self) -> Room:
+        """The open conversation and its widgets."""
+        from kvchat.ui.room import Room
+
+        return Room(self, self._desk)
+
+    @cached_property
+    def _ahead(self) -> Ahead:
+        from kvchat.ui.ahead import Ahead
+
+        return Ahead(self.room)
+
+    @cached_property
+    def _sending(self) -> Sending:
+        from kvchat.ui.sending import Sending
+
+        return Sending(self.room, self._turned)
+
+    @cached_property
+    def _notes(self) -> Notes:
+        from kvchat.ui.notes import Notes
+
+        return Notes()
 
     @cached_property
     def _browsing(self) -> Browsing:
@@ -136,7 +158,6 @@ class ChatScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Everything that takes time comes after the first frame."""
-        self.room.furnish()
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:

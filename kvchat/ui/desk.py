@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kvchat.chats.thread import StoreThread
 from kvchat.config import Settings
-from kvchat.conversation import Conversation
 from kvchat.paths import Paths
 from kvchat.ui.inbox import Inbox
 from kvchat.ui.launch import EngineLink
+
+if TYPE_CHECKING:
+    from kvchat.conversation import Conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,8 @@ class Desk:
 
     def new_conversation(self, system: str = "") -> Conversation:
         """A chat without messages; `system` "" takes the system prompt of the settings."""
+        from kvchat.conversation import Conversation  # the first frame does without
+
         settings = self.settings
         return Conversation.start(
             self.store,
@@ -37,6 +42,8 @@ class Desk:
 
     def open_conversation(self, chat_id: str) -> Future[Conversation]:
         """A chat from the disk. The future may have a KvchatError."""
+        from kvchat.conversation import Conversation  # the first frame does without
+
         settings = self.settings
         return Conversation.open(
             self.store,

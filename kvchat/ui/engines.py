@@ -15,7 +15,6 @@ from kvchat.config_options import BY_KEY, BadValue
 from kvchat.conversation import EngineChoice
 from kvchat.ui.ahead import Ahead
 from kvchat.ui.dialogs import Confirm
-from kvchat.ui.inbox import News
 from kvchat.ui.launch import Survey
 from kvchat.ui.progress import last_usage
 from kvchat.ui.room import Room
@@ -24,6 +23,7 @@ from kvchat.ui.sending import Sending
 if TYPE_CHECKING:
     from kvchat.library.find import ModelFile
     from kvchat.ui.first_run import FirstChoice
+    from kvchat.ui.inbox import News
     from kvchat.ui.settings_screen import EngineWish
 
 UNQUANTIZED = ("f16", "bf16")

@@ -8,10 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kvchat.backend.protocol import Event
 from kvchat.errors import KvchatError
 from kvchat.ui.launch import Survey
+
+if TYPE_CHECKING:
+    from kvchat.backend.protocol import Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,8 @@ class StoreFailed:
     error: KvchatError
 
 
-News = Event | StoreFailed | Survey
+if TYPE_CHECKING:
+    News = Event | StoreFailed | Survey
 
 
 class Inbox:

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvchat.backend.client import EngineClient, EngineFactory
-from kvchat.backend.protocol import Event, Forecast, Generate, LoadFailed, Preview, Ready, Warm
 from kvchat.backend.values import EngineConfig, Failure
-from kvchat.chats.types import Chat
 from kvchat.config import Settings, engine_config
 from kvchat.errors import KvchatError
 from kvchat.paths import Paths
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what these need takes a while to load, and the first frame does without
+    from kvchat.backend.client import EngineClient, EngineFactory
+    from kvchat.backend.protocol import Event, Forecast, Generate, Preview, Ready, Warm
+    from kvchat.chats.types import Chat
     from kvchat.library.find import ModelFile
 
 
@@ -34,7 +34,8 @@ class Survey:
     failure: Failure | None = None
 
 
-Surveyor = Callable[[Settings, Paths, Chat | None, Chat | None], Survey]
+if TYPE_CHECKING:
+    Surveyor = Callable[[Settings, Paths, Chat | None, Chat | None], Survey]
 
 
 def survey(settings: Settings, paths: Paths, chat: Chat | None, latest: Chat | None) -> Survey:
@@ -61,7 +62,7 @@ def local_engine(
     config: EngineConfig, post: Callable[[Event], None], state_folder: Path, log_file: Path
 ) -> EngineClient:
     """An engine process on this machine."""
-    from kvchat.backend.local import Engine  # what it needs takes a while to load, and the first frame does not
+    from kvchat.backend.local import Engine
 
     return Engine(config, post, state_folder, log_file)
 
@@ -155,6 +156,7 @@ class EngineLink:
             self._engine.close()
 
     def _start(self) -> None:
+        from kvchat.backend.protocol import LoadFailed
         from kvchat.choosing import as_before
 
         found = self._look(self._settings, self._paths, self._chat, self._latest)

@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
@@ -47,14 +48,35 @@ class Room:
         self._sidebar: Sidebar | None = None
         self.told = ""  # what the status line says in place of the last answer's numbers, until the next one
 
-    def furnish(self) -> None:
-        """The widgets are there now."""
-        self.transcript = self.screen.query_one(Transcript)
-        self.prompt = self.screen.query_one(Prompt)
-        self.status = self.screen.query_one(StatusLine)
-        self.hint = self.screen.query_one(HintLine)
-        self.chip = self.screen.query_one(ChipLine)
-        self.view = ChatView(self.transcript)
+    @cached_property
+    def transcript(self) -> Transcript:
+        """What was said."""
+        return self.screen.query_one(Transcript)
+
+    @cached_property
+    def prompt(self) -> Prompt:
+        """What the person writes."""
+        return self.screen.query_one(Prompt)
+
+    @cached_property
+    def status(self) -> StatusLine:
+        """What the engine does."""
+        return self.screen.query_one(StatusLine)
+
+    @cached_property
+    def hint(self) -> HintLine:
+        """The line below the prompt."""
+        return self.screen.query_one(HintLine)
+
+    @cached_property
+    def chip(self) -> ChipLine:
+        """The message that waits."""
+        return self.screen.query_one(ChipLine)
+
+    @cached_property
+    def view(self) -> ChatView:
+        """Keeps the transcript equal to the conversation."""
+        return ChatView(self.transcript)
 
     @property
     def sidebar(self) -> Sidebar:
