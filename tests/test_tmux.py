@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -110,6 +111,25 @@ def test_ask_stop_quit_restart_resume(terminal: Terminal) -> None:
     assert "What was it about?" in screen
     terminal.keys("C-q")
     terminal.until_text("ended with 0")
+
+
+def test_stop_while_the_prompt_is_read_keeps_what_was_read(terminal: Terminal, tmp_path: Path) -> None:
+    text = tmp_path / "long.txt"
+    text.write_text(" ".join(f"Item {i} is a thing of its own." for i in range(110)))
+    terminal.open("-n", "8")
+    terminal.until(is_ready)
+    terminal.run("load-buffer", str(text))
+    terminal.run("paste-buffer", "-p")
+    terminal.until_text("[Pasted #1")
+    terminal.keys("Enter")
+    terminal.until(lambda screen: re.search(r"reading [1-9]\d?%", screen) is not None)
+    terminal.keys("Escape")
+    terminal.until(lambda screen: "stopped" in screen and is_ready(screen))
+    terminal.keys("/retry", "Enter")
+    screen = terminal.until(lambda screen: "8 tokens" in screen and is_ready(screen))
+    reused = re.search(r"reused ([\d,]+) of [\d,]+ from memory", screen)
+    assert reused, screen
+    assert int(reused[1].replace(",", "")) >= 256  # at least the first step of the prefill was not lost
 
 
 def test_a_killed_engine_is_said_and_the_next_turn_works(terminal: Terminal) -> None:
