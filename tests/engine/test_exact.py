@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 
 PROBE = Path(__file__).with_name("logits_probe.py")
 CACHES = [
@@ -25,6 +26,32 @@ def run(mode, spec, folder):
     (folder / "spec.json").write_text(json.dumps(spec))
     subprocess.run([sys.executable, PROBE, mode, folder / "spec.json", out], check=True, timeout=120)
     return np.load(out)
+
+
+PAGED = ("llama", "mqa", "mha", "deepseek2", "stablelm32", "stablelm96", "stablelm128")
+
+
+@pytest.mark.parametrize("kind", PAGED)
+@pytest.mark.parametrize(("cache", "flash"), [("f16", "off"), ("q8_0", "on"), ("q4_0", "on")])
+def test_every_architecture_that_is_kept_in_pages(tmp_path, kind, cache, flash):
+    spec = {
+        "config": {
+            "model_path": str(tiny.build(kind, tmp_path)),
+            "context": 512,
+            "type_k": cache,
+            "type_v": cache,
+            "flash_attention": flash,
+            "kv_folder": str(tmp_path / "kv"),
+        },
+        "tokens": np.random.default_rng(7).integers(10, 500, 270).tolist(),
+        "prompt": 260,
+        "stop": 264,
+    }
+    stay = run("stay", spec, tmp_path)
+    resumed = run("resume", spec, tmp_path)
+    assert int(resumed["pages"]) == 264
+    assert not np.isnan(stay["logits"]).any()
+    assert np.array_equal(stay["logits"].view(np.uint32), resumed["logits"].view(np.uint32))
 
 
 @pytest.mark.parametrize(("type_k", "type_v", "flash"), CACHES)
