@@ -71,6 +71,17 @@ def build_prompt(
     return _with_partial(prompt, messages[-1], tokenizer) if continue_reply else prompt
 
 
+def computed_before(messages: Sequence[PromptMessage]) -> int:
+    """So many leading ids of the past were surely computed once: those up to the end of a reply that has any. The
+    prompt of a turn that was stopped before its first token may have been told and never computed."""
+    length = computed = 0
+    for message in messages:
+        length += len(message.ids or ())
+        if message.role == "assistant" and message.ids:
+            computed = length
+    return computed
+
+
 def _check(messages: Sequence[PromptMessage], continue_reply: bool) -> None:
     wanted = ["user", "assistant"] if continue_reply else ["user"]
     if [message.role for message in messages[-len(wanted) :]] != wanted:

@@ -23,7 +23,7 @@ from kvchat.backend.protocol import (
 )
 from kvchat.backend.values import CacheInfo, EngineConfig, PromptMessage
 from kvchat.engine.context import Context
-from kvchat.engine.history import build_prompt
+from kvchat.engine.history import build_prompt, computed_before
 from kvchat.engine.interrupt import Interrupt
 from kvchat.engine.model import Model
 from kvchat.engine.namespace import page_labels, page_namespace
@@ -80,13 +80,17 @@ class Session:
         self.context.close()
 
     def configure(self, config: EngineConfig) -> None:
-        """Build the context anew. KvchatError when it cannot be; the one from before then stands again."""
+        """Build the context anew. KvchatError when it cannot be; the one from before then stands again. RuntimeError
+        when that one cannot be built again either: there is nothing to go on with."""
         before = self.config
         self._tear_down()
         try:
             self._build(config)
-        except KvchatError:
-            self._build(before)
+        except KvchatError as refusal:
+            try:
+                self._build(before)
+            except KvchatError as error:
+                raise RuntimeError(f"no context any more: {error.message}") from refusal
             raise
 
     def ready(self, seconds: float) -> Ready:
@@ -155,7 +159,7 @@ class Session:
         )
         resident, pages = self._cells.outlook(prompt.ids)
         computed = len(prompt.ids) - resident - pages
-        lost = resident + pages < prompt.past - 1
+        lost = resident + pages < min(prompt.past, computed_before(command.messages)) - 1
         return Forecasted(
             turn=command.turn,
             tokens=len(prompt.ids),
@@ -163,7 +167,7 @@ class Session:
             pages=pages,
             computed=computed,
             seconds=self.speed.first_token(pages, computed),
-            cut=(prompt.cut or command.past_cut or self._cells.reason(prompt.ids)) if lost else command.past_cut,
+            cut=(self._cells.reason(prompt.ids) if lost else None) or prompt.cut or command.past_cut,
         )
 
     def preview(self, command: Preview) -> Previewed:
@@ -177,10 +181,9 @@ class Session:
 
     # ---------------------------------------------------------------- tuning
 
-    def adopt(self, *, flash: bool, threads: int) -> bool:
-        """Use measured settings from now on. True: the context was built anew, and its cells are empty."""
+    def adopt(self, *, flash: bool, threads: int) -> None:
+        """Use measured settings from now on. Another flash attention builds the context anew, with empty cells."""
         if flash != self.context.flash:
             self.configure(replace(self.config, flash_attention="on" if flash else "off", threads=threads))
-            return True
-        self.context.set_threads(threads)
-        return False
+        else:
+            self.context.set_threads(threads)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kvchat.backend.protocol import Event, Generate, PromptProgress, PromptReady, Restored, TextDelta
-from kvchat.backend.values import FinishReason, PromptMessage, Usage
+from kvchat.backend.values import FinishReason, Usage
 from kvchat.engine.context import Context
-from kvchat.engine.history import Prompt, build_prompt
+from kvchat.engine.history import Prompt, build_prompt, computed_before
 from kvchat.engine.model import Model
 from kvchat.engine.reuse import Cells
 from kvchat.engine.sampling import Sampler
@@ -113,7 +113,7 @@ class Turn:
 
     def _reuse_past(self, prompt: Prompt) -> None:
         request = self.request
-        past = min(prompt.past, _computed_before(request.messages))
+        past = min(prompt.past, computed_before(request.messages))
         reuse = self._cells.prepare(prompt.ids, past, keep=request.keep_kv)
         self._prepared = True
         cut = reuse.cut or prompt.cut or request.past_cut
@@ -228,14 +228,3 @@ class Turn:
             self._emit(TextDelta(self.request.turn, self._unsent.text, self._unsent.ids))
             self._unsent = Settled()
         self._sent_at = time.perf_counter()
-
-
-def _computed_before(messages: Sequence[PromptMessage]) -> int:
-    """So many leading ids of the past were surely computed once: those up to the end of a reply that has any. The
-    prompt of a turn that was stopped before its first token may have been told and never computed."""
-    length = computed = 0
-    for message in messages:
-        length += len(message.ids or ())
-        if message.role == "assistant" and message.ids:
-            computed = length
-    return computed

@@ -187,11 +187,6 @@ class Sidebar(Vertical):
         self._filter.value = ""
 
     @property
-    def query_text(self) -> str:
-        """What is looked for."""
-        return self._filter.value.strip()
-
-    @property
     def has_keyboard(self) -> bool:
         """Whether the list or its filter has the focus."""
         return self._listing.has_focus or self._filter.has_focus

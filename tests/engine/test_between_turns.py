@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 from dataclasses import replace
 
-import pytest
 from driver import Driver
 
 from kvchat.backend.local import Engine
@@ -16,6 +15,7 @@ from kvchat.backend.protocol import (
     LoadFailed,
     Preview,
     Previewed,
+    PromptReady,
     Ready,
     Tuned,
     Warm,
@@ -25,20 +25,6 @@ from kvchat.backend.tuning import TuningBook, read_report
 from kvchat.backend.values import EngineConfig, PromptMessage
 
 STORY = " ".join(f"Item {i} is a thing of its own." for i in range(20))
-
-
-@pytest.fixture
-def start(tmp_path, smollm2):
-    drivers = []
-
-    def start(**config):
-        drivers.append(Driver.start(tmp_path, smollm2, **config))
-        drivers[-1].ready()
-        return drivers[-1]
-
-    yield start
-    for driver in drivers:
-        driver.engine.close()
 
 
 def past_of(chat):
@@ -77,6 +63,21 @@ def test_a_forecast_is_what_the_turn_then_costs(start):
         usage.cut,
     )
     assert forecast.seconds > 0
+
+
+def test_a_forecast_after_a_prompt_that_was_not_read_says_what_the_turn_says(start):
+    chat = start()
+
+    def cancel(event):
+        if isinstance(event, PromptReady):
+            chat.engine.cancel("t1")
+
+    assert chat.ask(STORY, meanwhile=cancel).finished.reason == "cancelled"
+    chat.engine.forecast(Forecast("f", (*chat.messages, PromptMessage("user", "And then?"))))
+    forecast = chat.until(Forecasted)[-1]
+    usage = chat.ask("And then?").usage
+    assert (forecast.computed, forecast.cut) == (usage.computed, usage.cut)
+    assert usage.cut is None
 
 
 def test_a_forecast_in_a_new_process_counts_pages_and_changes_nothing(start):

@@ -8,26 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from driver import GREEDY, Driver
+from driver import GREEDY
 
 from kvchat.backend.protocol import EngineDied, Generate, PromptProgress, Ready, Restored, TextDelta, TurnFinished
 from kvchat.backend.values import PromptMessage, Sampling
 
 LONG = " ".join(f"Item {i} is a thing of its own." for i in range(120))  # about 1,100 tokens of SmolLM2
-
-
-@pytest.fixture
-def start(tmp_path, smollm2):
-    drivers = []
-
-    def start(**config):
-        drivers.append(Driver.start(tmp_path, smollm2, **config))
-        drivers[-1].ready()
-        return drivers[-1]
-
-    yield start
-    for driver in drivers:
-        driver.engine.close()
 
 
 def test_second_turn_computes_only_what_is_new(start):

@@ -52,7 +52,7 @@ async def test_typing_finds_chats_by_title_and_text(home: Path) -> None:
             await until(pilot, lambda: listing.option_count == 2)
             await pilot.press("down", "enter")
             await until(pilot, lambda: room(pilot).prompt.has_focus)
-            assert room(pilot).sidebar.query_text == ""
+            assert room(pilot).sidebar.query_one(Input).value == ""
             await until(pilot, lambda: listing.option_count == 2)
 
 

@@ -1,0 +1,24 @@
+"""What the tests of the real engine share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from driver import Driver
+
+
+@pytest.fixture
+def start(tmp_path: Path, smollm2: Path) -> Iterator[Callable[..., Driver]]:
+    """Starts engines on the built-in model that share one home; they are closed at the end."""
+    drivers: list[Driver] = []
+
+    def start(**config: object) -> Driver:
+        drivers.append(Driver.start(tmp_path, smollm2, **config))
+        drivers[-1].ready()
+        return drivers[-1]
+
+    yield start
+    for driver in drivers:
+        driver.engine.close()
