@@ -16,6 +16,7 @@ from kvchat.config_options import BY_KEY, OPTIONS, nearest
 from kvchat.errors import UsageError
 
 ENGINE_KEYS = ("model", "ctx_size", "cache_type_k", "cache_type_v", "flash_attn", "n_gpu_layers", "threads")
+PLAN_KEYS = ("ctx_size", "cache_type_k", "cache_type_v", "flash_attn", "n_gpu_layers")
 CHAT_KEYS = tuple(key for key in BY_KEY if key not in ENGINE_KEYS)
 _OPENING = ("chat", "continue_last")
 _BARE_NUMBER = re.compile(r"[0-9]{3,8}")  # what a context size looks like
@@ -27,6 +28,7 @@ MEANING: dict[str, frozenset[str]] = {
     "chats": frozenset(("action", "name", "json", "trash", "query", "title")),
     "models": frozenset(("action", "name", "json")),
     "kv": frozenset(("action", "name", "json")),
+    "plan": frozenset((*PLAN_KEYS, "name", "model_draft", "json")),
     "paths": frozenset(("json",)),
     "doctor": frozenset((*ENGINE_KEYS, "json")),
 }
@@ -152,6 +154,15 @@ def _add_kv(group: Parser) -> None:
     _action(_add_actions(group, show="CHAIN"), "verify", "check every page on disk")
 
 
+def _add_plan(plan: Parser) -> None:
+    _add_json(plan)
+    plan.add_argument("name", metavar="MODEL", help="a GGUF file or the name of one")
+    group = plan.add_argument_group("what to plan for (flags as in llama.cpp)")
+    _add_cache_flags(group)
+    group.add_argument("-m", "--model", help=argparse.SUPPRESS)  # else it is taken for the beginning of -md
+    group.add_argument("-md", "--model-draft", metavar="DRAFT", help="a draft model beside it")
+
+
 def _add_doctor(doctor: Parser) -> None:
     _add_json(doctor)
     _add_engine_flags(doctor)
@@ -183,12 +194,16 @@ def _add_opening_flags(parser: Parser) -> None:
 def _add_engine_flags(parser: Parser) -> None:
     group = parser.add_argument_group("model and cache (flags as in llama.cpp)")
     group.add_argument("-m", "--model", metavar="MODEL", help="a GGUF file or the name of one")
+    _add_cache_flags(group)
+    group.add_argument("-t", "--threads", metavar="N", help="threads, 0 for automatic")
+
+
+def _add_cache_flags(group: Any) -> None:
     group.add_argument("--ctx-size", metavar="N", help="context size in tokens, 0 for automatic")
     group.add_argument("-ctk", "--cache-type-k", metavar="TYPE", help="type of cached keys: f16, bf16, q8_0, q4_0")
     group.add_argument("-ctv", "--cache-type-v", metavar="TYPE", help="type of cached values, the same")
     group.add_argument("-fa", "--flash-attn", metavar="on|off|auto", help="flash attention")
     group.add_argument("-ngl", "--n-gpu-layers", metavar="N", help="layers on the GPU: a number, auto or all")
-    group.add_argument("-t", "--threads", metavar="N", help="threads, 0 for automatic")
 
 
 def _add_chat_flags(parser: Parser) -> None:
@@ -213,6 +228,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "chats": ("conversations", _add_chats),
     "models": ("model files on this machine", _add_models),
     "kv": ("the KV state that is kept on disk", _add_kv),
+    "plan": ("the memory that a model takes, and what fits", _add_plan),
     "paths": ("where things are", _add_json),
     "doctor": ("what this build and machine can do", _add_doctor),
 }

@@ -59,6 +59,8 @@ def _run(given: argparse.Namespace) -> int:
         return _ask(given)
     if given.command == "doctor":
         return _doctor(given)
+    if given.command == "plan":
+        return _plan(given)
     if given.command == "chats":
         return _chats(given)
     return _look(given)
@@ -105,6 +107,20 @@ def _doctor(given: argparse.Namespace) -> int:
     from kvchat.commands.doctor import run_doctor
 
     return run_doctor(_settings(given, paths), paths, json=hasattr(given, "json"), out=sys.stdout)
+
+
+def _plan(given: argparse.Namespace) -> int:
+    paths = Paths.find(os.environ)
+    from kvchat.commands.plan import run_plan
+
+    return run_plan(
+        given.name,
+        _settings(given, paths),
+        paths,
+        draft=getattr(given, "model_draft", None),
+        json=hasattr(given, "json"),
+        out=sys.stdout,
+    )
 
 
 def _chats(given: argparse.Namespace) -> int:

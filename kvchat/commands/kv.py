@@ -22,14 +22,15 @@ _CHAIN_COLUMNS = (
     "start",
     "tokens",
     "pages",
+    "states",
     "size",
     "last use",
     "hits",
     "saved",
     "pinned",
 )
-_PAGE_COLUMNS = ("page", "tag", "start", "tokens", "size", "computed in", "last use", "hits", "saved", "pinned")
-_NUMBERS = {"start", "tokens", "pages", "size", "hits", "saved", "computed in"}
+_PAGE_COLUMNS = ("page", "kind", "tag", "start", "tokens", "size", "computed in", "last use", "hits", "saved", "pinned")
+_NUMBERS = {"start", "tokens", "pages", "states", "size", "hits", "saved", "computed in"}
 
 
 def run_ls(paths: Paths, *, json: bool, out: TextIO) -> int:
@@ -39,18 +40,20 @@ def run_ls(paths: Paths, *, json: bool, out: TextIO) -> int:
         print(jsonlib.dumps([asdict(chain) for chain in found], indent=2), file=out)
     elif found:
         print_table(_CHAIN_COLUMNS, map(_chain_cells, found), out, numbers=_NUMBERS)
-        pages, size = sum(chain.pages for chain in found), sum(chain.bytes for chain in found)
-        print(f"\n{_counted(pages, 'page')}, {size_text(size)}", file=out)
+        pages, states = sum(chain.pages for chain in found), sum(chain.checkpoints for chain in found)
+        counted = _counted(pages, "page") + (f", {_counted(states, 'checkpoint')}" if states else "")
+        print(f"\n{counted}, {size_text(sum(chain.bytes for chain in found))}", file=out)
     else:
         print(f"no saved KV in {clean_line(str(paths.kv_folder))}", file=out)
     return 0
 
 
 def run_show(paths: Paths, chain_prefix: str, *, json: bool, out: TextIO) -> int:
-    """Print the pages of one chain, named by the beginning of its key. KvchatError when that names none or several."""
+    """Print the pages and checkpoints of one chain, named by the beginning of its key. KvchatError when that names none
+    or several."""
     found = chain_pages(paths.kv_folder, chain_prefix)
     if json:
-        print(jsonlib.dumps([_page_fields(row) for row in found.pages], indent=2), file=out)
+        print(jsonlib.dumps([_page_fields(row) for row in _in_order(found)], indent=2), file=out)
     else:
         _print_chain(found, out)
     return 0
@@ -67,9 +70,17 @@ def run_verify(paths: Paths, *, json: bool, out: TextIO) -> int:
     return 0
 
 
+def _in_order(found: ChainPages) -> list[Row]:
+    """A checkpoint behind the page in which it lies."""
+    order = {page.parent: number for number, page in enumerate(found.pages)}
+    rows = (*found.pages, *found.checkpoints)
+    return sorted(rows, key=lambda row: (order[row.parent], row.kind == "checkpoint", row.tokens))
+
+
 def _page_fields(row: Row) -> dict[str, object]:
     return {
         "page": row.key.hex(),
+        "kind": row.kind,
         "parent": row.parent.hex(),
         "namespace": row.namespace,
         "tag": row.tag,
@@ -87,9 +98,12 @@ def _page_fields(row: Row) -> dict[str, object]:
 def _print_chain(found: ChainPages, out: TextIO) -> None:
     chain = found.chain
     facts = {"chain": chain.chain, "branches off": chain.parent or "-", **_namespace_facts(found.namespace)}
+    if chain.checkpoints:
+        counted = _counted(chain.checkpoints, "recurrent state")
+        facts["checkpoints"] = f"{counted}, {size_text(chain.checkpoint_bytes)}"
     print_facts(facts, out)
     print(file=out)
-    print_table(_PAGE_COLUMNS, map(_page_cells, found.pages), out, numbers=_NUMBERS)
+    print_table(_PAGE_COLUMNS, map(_page_cells, _in_order(found)), out, numbers=_NUMBERS)
 
 
 def _namespace_facts(namespace: Namespace | None) -> dict[str, str]:
@@ -133,6 +147,7 @@ def _chain_cells(chain: Chain) -> tuple[str, ...]:
         str(chain.start),
         str(chain.tokens),
         str(chain.pages),
+        str(chain.checkpoints) if chain.checkpoints else "-",
         size_text(chain.bytes),
         time_text(chain.last_use),
         str(chain.hits),
@@ -144,6 +159,7 @@ def _chain_cells(chain: Chain) -> tuple[str, ...]:
 def _page_cells(row: Row) -> tuple[str, ...]:
     return (
         row.key.hex()[:SHORT_KEY],
+        row.kind,
         row.tag or "-",
         str(row.position),
         str(row.tokens),

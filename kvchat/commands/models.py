@@ -12,6 +12,7 @@ from kvchat.commands.table import print_facts, print_table, size_text
 from kvchat.errors import KvchatError
 from kvchat.formats.gguf import GgufHeader, read_header
 from kvchat.kv.geometry import Geometry, geometry
+from kvchat.kv.matching import PAGE_TOKENS
 from kvchat.library.find import ModelFile, check, drop_in_folders, find_models, part_paths, resolve
 from kvchat.paths import Paths
 
@@ -90,7 +91,8 @@ def _facts(model: ModelFile, header: GgufHeader, shape: Geometry) -> dict[str, o
         "kv_bytes_per_token": {kind: _bytes_per_token(shape, kind) for kind in CACHE_TYPES},
         "window": shape.window,
         "state_bytes": shape.state_bytes,
-        "kept_on_disk": shape.paged,
+        "kept_on_disk": shape.kept,
+        "state_parts": list(shape.parts),
         "chat_template": header.chat_template is not None,
         "path": str(model.path),
         "source": model.source,
@@ -143,12 +145,26 @@ def _print_facts(model: ModelFile, header: GgufHeader, shape: Geometry, out: Tex
             f"{kind} {'not possible' if size is None else f'{size:,} bytes'}" for kind, size in per_token.items()
         ),
         "state": f"{size_text(shape.state_bytes)} per chat" if shape.state_bytes else "-",
-        "KV on disk": "yes" if shape.paged else "not for this architecture",
+        "reuse": _reuse(shape),
         "chat template": "yes" if header.chat_template else "none, ChatML is used",
         "path": str(model.path),
         "source": model.source,
     }
     print_facts(facts, out)
+
+
+def _reuse(shape: Geometry) -> str:
+    """How what was computed is found again."""
+    rows = f"pages of {PAGE_TOKENS} tokens" + (", window rows with them" if "window" in shape.parts else "")
+    match shape.parts:
+        case ():
+            return "only in memory: kvchat does not take this state apart"
+        case ("state",):
+            return "checkpoints of the recurrent state"
+        case (*_, "state"):
+            return f"checkpoints of the recurrent state; attention rows in {rows}"
+        case _:
+            return rows
 
 
 def _count(number: int) -> str:

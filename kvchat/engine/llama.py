@@ -30,6 +30,8 @@ RANDOM_SEED = 0xFFFFFFFF  # LLAMA_DEFAULT_SEED: llama.cpp draws one itself
 
 LOG_ERROR = 4  # GGML_LOG_LEVEL_ERROR (ggml.h)
 
+PARTIAL = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY (llama.h)
+
 DECODED, NO_SLOT, ABORTED = 0, 1, 2  # return values of llama_decode (llama.h)
 
 _log_callback: Any = None
@@ -83,6 +85,7 @@ class NativeModel:
             raise ValueError(path)
         self._vocab = lib.llama_model_get_vocab(self.handle)
         self.vocab_size: int = lib.llama_vocab_n_tokens(self._vocab)
+        self.bytes: int = lib.llama_model_size(self.handle)
         self.parameters: int = lib.llama_model_n_params(self.handle)
         self.layers: int = lib.llama_model_n_layer(self.handle)
         self.window: int = lib.llama_model_n_swa(self.handle)
@@ -133,7 +136,9 @@ def _token(value: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ContextParams:
-    """What a context is built with; types and flash attention by name."""
+    """What a context is built with; types and flash attention by name. `rollback`: recurrent states of so many tokens
+    before the last are kept too, where the architecture can. `outputs`: of how many tokens of a batch there are logits.
+    """
 
     cells: int
     batch: int
@@ -142,6 +147,8 @@ class ContextParams:
     type_v: str
     flash: str
     threads: int
+    rollback: int
+    outputs: int
 
 
 class NativeContext:
@@ -153,7 +160,10 @@ class NativeContext:
         native.n_ctx = params.cells
         native.n_batch = native.n_ubatch = params.batch
         native.n_seq_max = params.sequences
+        native.n_rs_seq = params.rollback
+        native.n_outputs_max = params.outputs
         native.kv_unified = True
+        native.swa_full = False
         native.type_k = GGML_TYPES[params.type_k]
         native.type_v = GGML_TYPES[params.type_v]
         native.flash_attn_type = FLASH[params.flash]
@@ -171,6 +181,7 @@ class NativeContext:
         self._memory = lib.llama_get_memory(self.handle)
         self._vocab_size = model.vocab_size
         self.cells: int = lib.llama_n_ctx(self.handle)
+        self.rollback: int = lib.llama_n_rs_seq(self.handle)
         self._batch = lib.llama_batch_init(params.batch, 0, 1)
         shape = (params.batch,)
         self._token = np.ctypeslib.as_array(self._batch.token, shape)
@@ -209,7 +220,7 @@ class NativeContext:
         lib.llama_memory_clear(self._memory, False)
 
     def remove(self, sequence: int, start: int, end: int) -> bool:
-        """Forget positions [start, end) of a sequence; -1 is open. True is no proof (see Context.truncate)."""
+        """Forget positions [start, end) of a sequence; -1 is open. True is no proof (see Memory.truncate)."""
         return bool(lib.llama_memory_seq_rm(self._memory, sequence, start, end))
 
     def share(self, source: int, target: int, start: int, end: int) -> None:
@@ -222,18 +233,23 @@ class NativeContext:
     def last_position(self, sequence: int) -> int:
         return int(lib.llama_memory_seq_pos_max(self._memory, sequence))
 
-    def state(self, sequence: int) -> memoryview:
-        """The sequence's state blob, bytes. Raises ValueError when llama.cpp writes another size than it announced."""
-        size = lib.llama_state_seq_get_size_ext(self.handle, sequence, 0)
+    def state(self, sequence: int, *, partial: bool = False) -> memoryview:
+        """The sequence's state blob, bytes; `partial`: only what `remove` cannot bring back, a window and a recurrent
+        state. Raises ValueError when llama.cpp writes another size than it announced."""
+        flags = PARTIAL if partial else 0
+        size = lib.llama_state_seq_get_size_ext(self.handle, sequence, flags)
         buffer = (ctypes.c_uint8 * size)()
-        if lib.llama_state_seq_get_data_ext(self.handle, buffer, size, sequence, 0) != size:
+        if lib.llama_state_seq_get_data_ext(self.handle, buffer, size, sequence, flags) != size:
             raise ValueError("llama.cpp wrote less state than it announced")
         return memoryview(buffer).cast("B")
 
-    def set_state(self, blob: memoryview, sequence: int) -> bool:
-        """Replace the sequence by a blob. False: refused, and the sequence is empty or half filled."""
+    def set_state(self, blob: memoryview, sequence: int, *, partial: bool = False) -> bool:
+        """Replace the sequence, or what is `partial` of it, by a blob. False: refused, and what was to be replaced is
+        empty or half filled."""
         source = (ctypes.c_uint8 * blob.nbytes).from_buffer(blob)
-        return bool(lib.llama_state_seq_set_data_ext(self.handle, source, blob.nbytes, sequence, 0) == blob.nbytes)
+        flags = PARTIAL if partial else 0
+        done = lib.llama_state_seq_set_data_ext(self.handle, source, blob.nbytes, sequence, flags)
+        return bool(done == blob.nbytes)
 
 
 class NativeSampler:

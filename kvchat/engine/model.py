@@ -14,7 +14,10 @@ from kvchat.engine.llama import NativeModel
 from kvchat.engine.template import choose_template
 from kvchat.errors import KvchatError
 from kvchat.formats.gguf import fingerprint, model_name, read_header
+from kvchat.kv.compute import workload
 from kvchat.kv.geometry import geometry
+from kvchat.kv.needs import Subject
+from kvchat.machine import free_memory
 
 VOCABULARY_STRIDE = 16
 
@@ -25,6 +28,7 @@ class Model:
     def __init__(self, config: EngineConfig, progress: Callable[[float], bool]) -> None:
         """Read the header, then load. Raises KvchatError (FormatError for a damaged file)."""
         path = Path(config.model_path)
+        self.free_before = free_memory()  # bytes, before the weights take theirs; None: not known
         self.header = read_header(path)
         self.geometry = geometry(self.header)
         self.fingerprint = fingerprint(path, self.header)
@@ -42,6 +46,12 @@ class Model:
             source, bos=self.token_text(self.native.bos), eos=self.token_text(self.native.eos)
         )
         self.path = path
+
+    @property
+    def subject(self) -> Subject:
+        """The model as plans are made for it."""
+        work = workload(self.header, self.geometry)
+        return Subject(self.path.stem, self.header, self.geometry, self.native.bytes, work)
 
     @property
     def bos(self) -> int | None:

@@ -1,7 +1,7 @@
-"""What to keep, restore and compute: resident prefix, then pages, then nothing.
+"""What to keep, restore and compute: the longest valid start of a prompt.
 
-Owns the record of what the chat's cells hold (ids and what each cost), and is the only one that changes both
-together: the list of ids and the cells never disagree. Must not tokenize, sample or write pages.
+Owns the choice among what is resident, what pages hold and where a checkpoint stands. Reads pages into the cells;
+must not tokenize, sample or write pages.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kvchat.engine.context import SCRATCH, Context
+from kvchat.engine.cells import Cells, common
 from kvchat.errors import KvchatError
-from kvchat.formats.page import chain_tokens
-from kvchat.formats.state import BlobBuffer, State
-from kvchat.kv.store import PAGE_TOKENS, Match, PageDamaged, PageMissing, PageStore
+from kvchat.formats.blob import BlobBuffer, PartCells
+from kvchat.formats.rows import Part
+from kvchat.kv.store import PAGE_TOKENS, Checkpoint, Hit, Match, PageDamaged, PageMissing, PageStore, Wanted
+
+NOTHING = Match()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,72 +37,56 @@ class Reuse:
         return self.resident + self.pages + self.checkpoint
 
 
-class Cells:
-    """The tokens in the chat's cells, in position order, with the seconds that computing each one took."""
+@dataclass(frozen=True, slots=True)
+class Start:
+    """From where a prompt can go on.
 
-    def __init__(self, context: Context, store: PageStore | None) -> None:
-        """`store` None: KV of this architecture is not kept on disk."""
-        self._context = context
+    The cells can be cut to `kept` tokens; `end` are there after a load from disk, if that is more. `match`: what pages
+    hold. `checkpoint`: the recurrent state to go on from, where there is one. `same`: so many tokens in the cells are
+    those of the prompt.
+    """
+
+    kept: int
+    end: int
+    same: int
+    match: Match = NOTHING
+    checkpoint: Checkpoint | None = None
+
+    @property
+    def loads(self) -> bool:
+        return self.end > self.kept
+
+
+class Reuser:
+    """Brings the past of a prompt into the cells."""
+
+    def __init__(self, cells: Cells, store: PageStore | None) -> None:
+        """`store` None: nothing is kept on disk."""
+        self._cells = cells
+        self._memory = cells.memory
         self._store = store
-        self._ids: list[int] = []
-        self._seconds: list[float] = []
-        self._keys: list[bytes] = []  # of the leading full pages, as far as they were asked for or restored
-        self._pages_on_disk = 0
 
-    def __len__(self) -> int:
-        return len(self._ids)
+    def plan(self, wanted: Sequence[int]) -> Start:
+        """The longest valid start of `wanted`; nothing is changed."""
+        same = common(self._cells.ids, wanted)
+        kept = self._cells.reachable(same)
+        if self._store is None:
+            return Start(kept, kept, same)
+        match = self._store.match(wanted)
+        if not self._memory.recurrent:
+            return Start(kept, max(kept, match.usable(self._memory.window)), same, match)
+        usable = match.usable(self._memory.window)
+        states = [state for state in self._store.checkpoints(match) if kept < state.end <= usable]
+        best = states[-1] if states else None
+        return Start(kept, best.end if best else kept, same, match, best)
 
-    @property
-    def ids(self) -> Sequence[int]:
-        return self._ids
+    def outlook(self, ids: Sequence[int]) -> Reuse:
+        """What `prepare` would find for this prompt, without doing it."""
+        return self._sources(self.plan(ids[:-1]))
 
-    @property
-    def pages_on_disk(self) -> int:
-        """Full pages from the beginning that the store is known to have."""
-        return self._pages_on_disk
-
-    def seconds_of(self, start: int, end: int) -> float:
-        return sum(self._seconds[start:end])
-
-    def page_saved(self) -> None:
-        self._pages_on_disk += 1
-
-    def history_key(self, page: int) -> bytes:
-        """Key of the history in front of full page number `page`: what is computed there has it for a parent.
-
-        Pages that were restored keep the keys that they were found under, with their tags.
-        """
-        assert self._store is not None
-        while len(self._keys) < page:
-            start = len(self._keys) * PAGE_TOKENS
-            parent = self._keys[-1] if self._keys else self._store.namespace.root
-            self._keys.append(chain_tokens(parent, "", self._ids[start : start + PAGE_TOKENS]))
-        return self._keys[page - 1] if page else self._store.namespace.root
-
-    def copy_out(self, start: int, end: int) -> State:
-        """Keys and values of tokens [start, end). Raises KvchatError."""
-        state = self._context.copy_out(start, end)
-        if not np.array_equal(state.positions, np.arange(start, end)):
-            raise KvchatError(f"the cells of tokens {start} to {end} are not where they should be", "KV is not saved")
-        return state
-
-    def append(self, tokens: Sequence[int], seconds: float) -> None:
-        """Tokens that were just decoded, and how long that took."""
-        self._ids.extend(tokens)
-        self._seconds.extend([seconds / len(tokens)] * len(tokens))
-
-    def truncate(self, length: int) -> None:
-        """Keep the first `length` tokens; nothing is kept where the memory cannot go back so far."""
-        kept = min(length, len(self._ids))
-        if kept < len(self._ids) and not self._context.truncate(kept):
-            self._context.clear()
-            kept = 0
-        del self._ids[kept:], self._seconds[kept:], self._keys[kept // PAGE_TOKENS :]
-        self._pages_on_disk = min(self._pages_on_disk, kept // PAGE_TOKENS)
-
-    def resync(self) -> None:
-        """After a decode that failed: believe the cells."""
-        self.truncate(min(len(self._ids), self._context.length))
+    def reason(self, ids: Sequence[int]) -> str:
+        """Why a prompt's past would not be found to its end."""
+        return self._reason(ids[:-1], self.plan(ids[:-1]))
 
     def prepare(self, ids: Sequence[int], past: int, *, keep: bool) -> Reuse:
         """Bring as much of `ids` as possible into the cells, all but the last one, whose logits are wanted.
@@ -109,94 +95,119 @@ class Cells:
         """
         began = time.perf_counter()
         if not keep:
-            self.truncate(0)
+            self._cells.truncate(0)
             return Reuse(cut="no-kv" if past else None)
         wanted = ids[:-1]
-        resident = _common(self._ids, wanted)
-        if resident < len(self._ids):
-            self.truncate(resident)
-            resident = len(self._ids)
-        cut = "architecture" if self._store is None else None
-        if self._store is not None:
-            cut = self._restore(self._store, wanted)
-        reuse = Reuse(
-            resident=resident,
-            pages=len(self._ids) - resident,
+        start, trouble = self._bring(wanted)
+        if not start.loads:
+            self._cells.truncate(start.kept)
+        self._cells.pages_on_disk = len(_full(start.match, len(wanted)))
+        try:
+            self._memory.settle()
+        except KvchatError:
+            self._cells.resync()
+            trouble = "refused"
+        reuse = self._sources(start) if start.loads and len(self._cells) else Reuse(resident=len(self._cells))
+        reuse = replace(
+            reuse,
             seconds=time.perf_counter() - began,
-            saved_seconds=sum(self._seconds),
+            saved_seconds=self._cells.seconds_of(0, len(self._cells)),
         )
         if reuse.reused >= min(past - 1, len(wanted)):
             return reuse
-        return replace(reuse, cut=cut or self._reason(wanted, len(self._ids)))
+        return replace(reuse, cut=trouble or self._reason(wanted, start))
 
-    def stored(self, ids: Sequence[int]) -> int:
-        """How many leading tokens the store has."""
-        return self._store.match(ids).tokens if self._store is not None else 0
+    # ---------------------------------------------------------------- loading
 
-    def resident(self, ids: Sequence[int]) -> int:
-        """How many leading tokens are in the cells."""
-        return _common(self._ids, ids)
+    def _bring(self, wanted: Sequence[int]) -> tuple[Start, str | None]:
+        """Load what is on disk beyond what is resident; the start that was used, and what went wrong on the way."""
+        trouble = None
+        while True:
+            start = self.plan(wanted)
+            if self._store is None or not start.loads:
+                return start, trouble
+            try:
+                self._load(self._store, start, wanted)
+            except PageDamaged:
+                trouble = "corrupt page"
+            except PageMissing:
+                trouble = trouble or "missing page"
+            except KvchatError:
+                self._cells.resync()
+                return Start(len(self._cells), len(self._cells), len(self._cells)), "refused"
+            else:
+                self._record(self._store, start, wanted)
+                return start, trouble
 
-    def outlook(self, ids: Sequence[int]) -> tuple[int, int]:
-        """What `prepare` would find for this prompt, without doing it: resident tokens, tokens from pages."""
-        wanted = ids[:-1]
-        resident = self.resident(wanted)
-        return resident, max(0, self.stored(wanted) - resident)
+    def _load(self, store: PageStore, start: Start, wanted: Sequence[int]) -> None:
+        """All is read before a cell is touched. Plain cells are added to those that stay, a window or a recurrent state
+        comes whole; where only the recurrent state goes back, the other cells stay."""
+        memory = self._memory
+        back = start.checkpoint is not None and start.end <= start.same and not memory.window
+        plain = not memory.recurrent and not memory.window
+        first = start.kept if plain else start.end if back else 0
+        ranges: dict[Part, range] = {
+            "full": range(first, start.end),
+            "window": range(memory.first_needed(start.end), start.end),
+            "state": range(start.end - 1, start.end),
+        }
+        parts = memory.layout.only("state").parts if back else memory.layout.parts
+        cells = {part: PartCells(memory.shapes[part], np.array(ranges[part], np.int32)) for part in parts}
+        blob = BlobBuffer(cells, ids=wanted if memory.layout.plane else None)
+        for hit in start.match.hits:
+            self._read(store, blob, hit, {part: ranges[part] for part in parts if part != "state"})
+        if start.checkpoint is not None:
+            last = start.checkpoint.rows
+            store.read(start.checkpoint, [Wanted("state", last - 1, last, blob.views("state", 0, 1))])
+        if plain:
+            self._cells.truncate(start.kept)
+            memory.append(blob.finish())
+        elif not back:
+            memory.replace(blob.finish(), start.end)
+        elif not memory.rewind(blob.finish(), start.end):
+            raise KvchatError("llama.cpp refused the saved state", "it is computed again")
 
-    def reason(self, ids: Sequence[int]) -> str:
-        """Why a prompt's past would not be found to its end."""
-        return "architecture" if self._store is None else self._reason(ids[:-1], sum(self.outlook(ids)))
+    def _read(self, store: PageStore, blob: BlobBuffer, hit: Hit, ranges: dict[Part, range]) -> None:
+        wanted = []
+        for part, cells in ranges.items():
+            low, high = max(cells.start, hit.start), min(cells.stop, hit.start + hit.take)
+            if low < high and self._memory.shapes[part].layers:
+                views = blob.views(part, low - cells.start, high - low)
+                wanted.append(Wanted(part, low - hit.start, high - hit.start, views))
+        if wanted:
+            store.read(hit, wanted)
 
-    def _reason(self, wanted: Sequence[int], found: int) -> str:
-        """Why the store did not have what the chat had beyond the tokens found."""
-        elsewhere = self._store.reason_elsewhere(wanted, found) if self._store is not None else None
+    def _record(self, store: PageStore, start: Start, wanted: Sequence[int]) -> None:
+        kept = min(start.same, start.end) if self._memory.recurrent or self._memory.window else start.kept
+        seconds: list[float] = []
+        for hit in start.match.hits:
+            low, high = max(kept, hit.start), min(start.end, hit.start + hit.take)
+            seconds += [hit.seconds / hit.rows] * max(0, high - low)
+        keys = [hit.key for hit in _full(start.match, start.end)]
+        self._cells.restored(wanted[: start.end], seconds, keys, kept)
+        used: list[Hit | Checkpoint] = [hit for hit in start.match.hits if kept < hit.start + hit.take <= start.end]
+        store.used([*used, start.checkpoint] if start.checkpoint is not None else used)
+
+    # ---------------------------------------------------------------- in words
+
+    def _sources(self, start: Start) -> Reuse:
+        if not start.loads:
+            return Reuse(resident=start.kept)
+        if start.checkpoint is not None:
+            return Reuse(checkpoint=start.end)
+        kept = 0 if self._memory.window else start.kept
+        return Reuse(resident=kept, pages=start.end - kept)
+
+    def _reason(self, wanted: Sequence[int], start: Start) -> str:
+        """Why the past of a prompt is not found to its end."""
+        if self._store is None:
+            return "no-kv" if self._memory.layout.parts else "architecture"
+        elsewhere = self._store.reason_elsewhere(wanted, max(start.end, start.match.tokens))
+        if elsewhere is None and start.match.tokens > start.end:
+            return "checkpoint" if self._memory.recurrent else "window"
         return elsewhere or "missing page"
 
-    def _restore(self, store: PageStore, wanted: Sequence[int]) -> str | None:
-        """Append what the store has beyond the resident tokens; the reason if a page turned out to be bad."""
-        cut = None
-        while True:
-            match = store.match(wanted)
-            full = sum(1 for hit in match.hits if hit.take == hit.rows == PAGE_TOKENS)
-            self._pages_on_disk = full
-            if match.tokens <= len(self._ids):
-                return cut
-            try:
-                self._load(store, match)
-            except PageDamaged:
-                cut = "corrupt page"
-            except PageMissing:
-                cut = cut or "missing page"
-            except KvchatError:
-                self.resync()
-                return "refused"
-            else:
-                store.used([hit for hit in match.hits if hit.start + hit.take > len(self._ids)])
-                self._record(match, wanted)
-                return cut
 
-    def _load(self, store: PageStore, match: Match) -> None:
-        have = len(self._ids)
-        blob = BlobBuffer(
-            self._context.layers, np.arange(have, match.tokens, dtype=np.int32), self._context.v_trans, SCRATCH
-        )
-        for hit in match.hits:
-            skip = max(0, have - hit.start)
-            if skip < hit.take:
-                store.read(hit, skip, blob.views(hit.start + skip - have, hit.take - skip))
-        self._context.copy_in(blob.finish())
-
-    def _record(self, match: Match, wanted: Sequence[int]) -> None:
-        self._keys = [hit.key for hit in match.hits if hit.take == hit.rows == PAGE_TOKENS]
-        for hit in match.hits:
-            skip = max(0, len(self._ids) - hit.start)
-            if skip < hit.take:
-                self._ids.extend(wanted[hit.start + skip : hit.start + hit.take])
-                self._seconds.extend([hit.seconds / hit.rows] * (hit.take - skip))
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    length = min(len(a), len(b))
-    if list(a[:length]) == list(b[:length]):
-        return length
-    return next(i for i in range(length) if a[i] != b[i])
+def _full(match: Match, end: int) -> list[Hit]:
+    """The leading pages that are full, and lie within the first `end` tokens."""
+    return [hit for hit in match.hits if hit.take == hit.rows == PAGE_TOKENS and hit.start + hit.take <= end]

@@ -1,96 +1,24 @@
-"""Pages on their way to the disk: copied out of the cells as they fill, written on a thread of their own.
+"""Pages and checkpoints on their way to the disk: cut out of the cells as they fill, handed to the writer.
 
-Owns the writer thread and the page boundaries; must not restore, and never touches llama.cpp from its thread.
+Owns the page boundaries, and how many checkpoints a chat keeps; must not restore or write.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from kvchat.engine.reuse import Cells
+from kvchat.engine.cells import Cells, Snapshot
+from kvchat.engine.writing import PageWriter, Saved
 from kvchat.errors import KvchatError
-from kvchat.kv.store import PAGE_TOKENS, NewPage, PageStore
+from kvchat.formats.page import Kind
+from kvchat.kv.store import PAGE_TOKENS, Checkpoint, NewPage, NewRows, PageStore
 
-BACKLOG = 256 * 2**20  # bytes that may wait for a slow disk before pages stay in the cells for now
 PATIENCE = 3.0  # seconds that the end of a turn waits for the disk
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """What was written since the turn began: pages, bytes, and what went wrong."""
-
-    pages: int = 0
-    bytes: int = 0
-    problem: str | None = None
-
-
-class PageWriter:
-    """The I/O thread. Takes pages, counts what reached the disk, remembers the first problem of a turn."""
-
-    def __init__(self, store: PageStore) -> None:
-        self._store = store
-        self._queue: queue.SimpleQueue[NewPage | None] = queue.SimpleQueue()
-        self._changed = threading.Condition()
-        self._waiting = 0
-        self._pages = 0
-        self._bytes = 0
-        self._problem: str | None = None
-        self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
-        self._thread.start()
-
-    def begin(self) -> None:
-        """A turn begins: count from zero, and try again after a problem."""
-        with self._changed:
-            self._pages = self._bytes = 0
-            self._problem = None
-
-    def offer(self, page: NewPage, size: int) -> bool:
-        """Queue a page of `size` bytes; False when the disk is behind or refused the last one."""
-        with self._changed:
-            if self._problem is not None or (self._waiting and self._waiting + size > BACKLOG):
-                return False
-            self._waiting += size
-        self._queue.put(page)
-        return True
-
-    def wait(self, deadline: float) -> Saved:
-        """Wait until everything is written, or until `deadline` (of time.monotonic())."""
-        with self._changed:
-            while self._waiting and (left := deadline - time.monotonic()) > 0:
-                self._changed.wait(left)
-            return Saved(self._pages, self._bytes, self._problem)
-
-    def refuse(self, problem: str) -> None:
-        """Nothing more is taken in this turn, and the turn says why."""
-        with self._changed:
-            self._problem = self._problem or problem
-
-    def close(self) -> None:
-        """Write what waits, then end."""
-        self._queue.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        self._store.tidy()
-        while (page := self._queue.get()) is not None:
-            written, problem = 0, None
-            if self._problem is None:
-                try:
-                    written = self._store.put(page)
-                except KvchatError as error:
-                    problem = error.message
-                except (ValueError, MemoryError) as error:  # a page that cannot be must not end the thread
-                    problem = f"a page could not be made: {error!r}"
-            with self._changed:
-                self._waiting -= page.payload_bytes
-                self._pages += bool(written)
-                self._bytes += written
-                self._problem = self._problem or problem
-                self._changed.notify_all()
+CHECKPOINT_TOKENS = 2048  # in a long prompt there is one after so many tokens
+MOST_CHECKPOINTS = 8  # of one chat, and those that one turn adds
+MOST_CHECKPOINT_BYTES = 2**30  # of one chat; the last two are kept in any case
 
 
 class Saver:
@@ -103,9 +31,15 @@ class Saver:
         self._labels = dict(labels)
 
     def begin(self) -> None:
-        """A turn begins, its restore is over: the chain that the cells hold now is not to be evicted."""
+        """A turn begins, its restore is over: the chain that the cells hold now is not to be evicted, and checkpoints
+        that are too many go."""
         self._writer.begin()
-        self._store.protect([self._cells.history_key(page) for page in range(len(self._cells) // PAGE_TOKENS + 1)])
+        pages = [self._cells.history_key(page) for page in range(len(self._cells) // PAGE_TOKENS + 1)]
+        checkpoints: list[Checkpoint] = []
+        if self._cells.memory.recurrent:
+            checkpoints = self._store.checkpoints(self._store.match(self._cells.ids))
+            self._store.drop(surplus(checkpoints))
+        self._store.protect([*pages, *(checkpoint.key for checkpoint in checkpoints)])
 
     def advance(self, end: int) -> None:
         """Hand out every full page of the first `end` tokens that is not on disk yet, as far as the disk keeps up."""
@@ -113,7 +47,22 @@ class Saver:
             start = self._cells.pages_on_disk * PAGE_TOKENS
             if not self._offer(start, start + PAGE_TOKENS):
                 return
-            self._cells.page_saved()
+            self._cells.pages_on_disk += 1
+
+    def checkpoint(self, snapshot: Snapshot) -> None:
+        """Hand out a recurrent state, that after the first `snapshot.length` of the tokens in the cells, and the
+        pages up to it, without which it would not be found."""
+        try:
+            rows = self._cells.memory.state_rows(snapshot.blob)
+        except KvchatError as error:
+            self._writer.refuse(error.message)
+            return
+        start = (snapshot.length - 1) // PAGE_TOKENS * PAGE_TOKENS
+        self.advance(snapshot.length)
+        if snapshot.length % PAGE_TOKENS:
+            self._offer(start, snapshot.length)
+        groups = (NewRows("state", rows.shape.layers, 1, tuple(rows.payload())),)
+        self._hand_out(start, snapshot.length, groups, kind="checkpoint")
 
     def finish(self) -> Saved:
         """The end of a turn: what is left of full pages, the tail, and the count of what was written."""
@@ -137,18 +86,54 @@ class Saver:
 
     def _offer(self, start: int, end: int) -> bool:
         try:
-            state = self._cells.copy_out(start, end)
+            found = self._cells.copy_out(start, end)
         except KvchatError as error:
             self._writer.refuse(error.message)
             return False
+        shapes = self._cells.memory.shapes
+        groups = []
+        for part in self._cells.memory.layout.parts:
+            if part != "state" and (layers := shapes[part].layers):
+                rows = found.get(part)
+                cells, parts = (len(rows.positions), tuple(rows.payload())) if rows is not None else (0, ())
+                groups.append(NewRows(part, layers, cells, parts))
+        return self._hand_out(start, end, tuple(groups))
+
+    def _hand_out(self, start: int, end: int, groups: tuple[NewRows, ...], kind: Kind = "page") -> bool:
         page = NewPage(
             parent=self._cells.history_key(start // PAGE_TOKENS),
             tag="",
             ids=tuple(self._cells.ids[start:end]),
             position=start,
-            layers=state.layers,
-            parts=tuple(state.payload_parts()),
+            groups=groups,
             labels=self._labels,
-            seconds=self._cells.seconds_of(start, end),
+            seconds=self._cells.seconds_of(start, end) if kind == "page" else 0.0,
+            kind=kind,
         )
         return self._writer.offer(page, page.payload_bytes)
+
+
+def marks(start: int, total: int) -> list[int]:
+    """After how many tokens of a prompt its recurrent state is kept, when it is computed from `start` on.
+
+    Before the last token, whose logits another answer wants again; and on the way, so that a long prompt that is
+    stopped, or shared in part, is not read from the beginning.
+    """
+    interval = max(CHECKPOINT_TOKENS, -(-(total - start) // MOST_CHECKPOINTS))
+    first = start - start % interval + interval
+    return [mark for mark in (*range(first, total - 1, interval), total - 1) if mark > start]
+
+
+def surplus(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Those, in the order of their tokens, that go so that a chat does not keep too many or too large ones.
+
+    The last two stay: the ends of the last prompt and of its answer. Of the others goes, one by one, the one whose
+    neighbours are nearest to each other, so that what stays covers the whole chat.
+    """
+    kept = list(checkpoints)
+    gone: list[Checkpoint] = []
+    while len(kept) > 2 and (len(kept) > MOST_CHECKPOINTS or sum(each.bytes for each in kept) > MOST_CHECKPOINT_BYTES):
+        ends = [0, *(each.end for each in kept)]
+        gaps = [ends[i + 2] - ends[i] for i in range(len(kept) - 2)]
+        gone.append(kept.pop(gaps.index(min(gaps))))
+    return gone

@@ -22,15 +22,17 @@ from kvchat.backend.protocol import (
     Warmed,
 )
 from kvchat.backend.values import CacheInfo, EngineConfig, PromptMessage
+from kvchat.engine.cells import Cells
 from kvchat.engine.context import Context
 from kvchat.engine.history import build_prompt, computed_before
 from kvchat.engine.interrupt import Interrupt
 from kvchat.engine.model import Model
 from kvchat.engine.namespace import page_labels, page_namespace
-from kvchat.engine.reuse import Cells
-from kvchat.engine.saving import PageWriter, Saver
+from kvchat.engine.reuse import Reuser
+from kvchat.engine.saving import Saver
 from kvchat.engine.speed import Speed
 from kvchat.engine.turn import Step, Turn
+from kvchat.engine.writing import PageWriter
 from kvchat.errors import KvchatError
 from kvchat.kv.store import PageStore
 
@@ -55,17 +57,20 @@ class Session:
     def _build(self, config: EngineConfig) -> None:
         self.config = config
         self.context = Context(self.model, config, self._interrupt)
-        self._store = self._open_store(self.context, config)
+        self._store = self._open_store(config)
         self._writer = PageWriter(self._store) if self._store is not None else None
-        self._cells = Cells(self.context, self._store)
+        namespace = page_namespace(self.model, self.context.cells, config)
+        self._cells = Cells(self.context.memory, namespace.root)
+        self._reuser = Reuser(self._cells, self._store)
         self._saver = None
         if self._store is not None and self._writer is not None:
             self._saver = Saver(self._cells, self._writer, self._store, page_labels(self.context))
 
-    def _open_store(self, context: Context, config: EngineConfig) -> PageStore | None:
-        if config.kv_folder is None or not self.model.geometry.paged:
+    def _open_store(self, config: EngineConfig) -> PageStore | None:
+        if config.kv_folder is None or not self.model.geometry.kept:
             return None
-        return PageStore(Path(config.kv_folder), page_namespace(self.model, context.cells, config), config.kv_budget)
+        namespace = page_namespace(self.model, self.context.cells, config)
+        return PageStore(Path(config.kv_folder), namespace, config.kv_budget)
 
     def close(self) -> None:
         """Write what waits to be written, and free everything."""
@@ -107,7 +112,7 @@ class Session:
             threads=context.threads,
             gpu_layers=config.gpu_layers if context.on_gpu else 0,
             extra_buffers=config.extra_buffers,
-            pages=bool(context.layers),
+            pages=self.model.geometry.kept,
         )
 
     def _notes(self) -> tuple[str, ...]:
@@ -123,7 +128,7 @@ class Session:
     def start_turn(self, request: Generate) -> Turn:
         """A turn whose steps are to be decoded with `decode`. Ids that this vocabulary does not have are forgotten."""
         request = replace(request, messages=tuple(map(self._checked, request.messages)))
-        return Turn(request, self.model, self.context, self._cells, self._saver, self._emit)
+        return Turn(request, self.model, self.context, self._cells, self._reuser, self._saver, self._emit)
 
     def _checked(self, message: PromptMessage) -> PromptMessage:
         size = self.model.native.vocab_size
@@ -141,12 +146,20 @@ class Session:
     def warm(self, command: Warm) -> Warmed:
         """Bring what is stored of a chat's past into the cells; nothing is computed."""
         ids = command.ids
-        resident = self._cells.resident(ids)
-        if len(ids) >= self.context.cells or self._cells.stored(ids) <= resident:
-            return Warmed(command.turn, len(ids), resident, 0, 0.0, None)
+        start = self._reuser.plan(ids)
+        if len(ids) >= self.context.cells or not start.loads:
+            return Warmed(command.turn, len(ids), start.kept, 0, 0.0, None)
         # the last id of a prompt is never restored, since its logits are wanted; here none are, so one is added
-        reuse = self._cells.prepare([*ids, 0], len(ids), keep=True)
-        return Warmed(command.turn, len(ids), reuse.reused, reuse.pages, reuse.seconds, reuse.cut)
+        reuse = self._reuser.prepare([*ids, 0], len(ids), keep=True)
+        return Warmed(
+            turn=command.turn,
+            tokens=len(ids),
+            reused=reuse.reused,
+            pages=reuse.pages,
+            seconds=reuse.seconds,
+            cut=reuse.cut,
+            checkpoint=reuse.checkpoint,
+        )
 
     def forecast(self, command: Forecast) -> Forecasted:
         """What a send would reuse and cost. Raises KvchatError when the prompt cannot be built."""
@@ -157,17 +170,19 @@ class Session:
             history=command.history,
             clock=command.clock,
         )
-        resident, pages = self._cells.outlook(prompt.ids)
-        computed = len(prompt.ids) - resident - pages
-        lost = resident + pages < min(prompt.past, computed_before(command.messages)) - 1
+        found = self._reuser.outlook(prompt.ids)
+        loaded = found.pages + found.checkpoint
+        computed = len(prompt.ids) - found.reused
+        lost = found.reused < min(prompt.past, computed_before(command.messages)) - 1
         return Forecasted(
             turn=command.turn,
             tokens=len(prompt.ids),
-            resident=resident,
-            pages=pages,
+            resident=found.resident,
+            pages=found.pages,
+            checkpoint=found.checkpoint,
             computed=computed,
-            seconds=self.speed.first_token(pages, computed),
-            cut=(self._cells.reason(prompt.ids) if lost else None) or prompt.cut or command.past_cut,
+            seconds=self.speed.first_token(loaded, computed),
+            cut=(self._reuser.reason(prompt.ids) if lost else None) or prompt.cut or command.past_cut,
         )
 
     def preview(self, command: Preview) -> Previewed:

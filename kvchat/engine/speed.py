@@ -19,8 +19,9 @@ class Speed:
         """Take in one turn."""
         if usage.computed >= FEWEST and usage.prefill_seconds > 0:
             self._prefill = _average(self._prefill, usage.computed / usage.prefill_seconds)
-        if usage.pages >= FEWEST and usage.restore_seconds > 0:
-            self._restore = _average(self._restore, usage.pages / usage.restore_seconds)
+        restored = usage.pages + usage.checkpoint
+        if restored >= FEWEST and usage.restore_seconds > 0:
+            self._restore = _average(self._restore, restored / usage.restore_seconds)
 
     def first_token(self, restored: int, computed: int) -> float | None:
         """Seconds until the first token of a prompt, None when no prompt was computed yet."""

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kvchat.backend.values import EngineConfig, FlashAttention
-from kvchat.engine.context import QUANTIZED, SCRATCH, Aborted, Context
+from kvchat.engine.context import Aborted, Context
 from kvchat.engine.model import Model
 from kvchat.errors import KvchatError
-from kvchat.formats.state import BlobBuffer
+from kvchat.formats.blob import BlobBuffer, PartCells
 from kvchat.machine import physical_cores
 
+_QUANTIZED = ("q8_0", "q4_0")
 DEPTH = 1024  # tokens in the cells while decode is timed
 SECONDS = 3.0  # that all of it may take
 DECODES = 6
@@ -55,7 +56,7 @@ def candidates(config: EngineConfig, present: Setting) -> Iterator[Setting]:
     cores = physical_cores()
     threads = {config.threads} if config.threads else {max(1, cores - 1), cores, max(1, cores // 2)}
     flash = {present.flash}
-    if config.flash_attention == "auto" and config.type_v not in QUANTIZED:
+    if config.flash_attention == "auto" and config.type_v not in _QUANTIZED:
         flash = {False, True}
     yield present
     for setting in sorted((Setting(f, t) for f in flash for t in threads), key=lambda s: (s.flash, s.threads)):
@@ -98,13 +99,19 @@ def _deep_context(model: Model, config: EngineConfig, setting: Setting, wanted: 
     flash: FlashAttention = "on" if setting.flash else "off"
     small = replace(config, context=DEPTH + 256, threads=setting.threads, flash_attention=flash)
     context = Context(model, small, wanted)
-    if not context.layers:
+    memory = context.memory
+    if not memory.shapes:
         context.close()
         raise KvchatError("cells of this architecture cannot be faked")
-    blob = BlobBuffer(context.layers, np.arange(DEPTH, dtype=np.int32), context.v_trans, SCRATCH)
-    for view in blob.views(0, DEPTH):
-        np.frombuffer(view, np.uint8)[:] = 0
-    context.copy_in(blob.finish())
+    first = {"full": 0, "window": memory.first_needed(DEPTH), "state": DEPTH - 1}
+    cells = {
+        part: PartCells(shape, np.arange(first[part], DEPTH, dtype=np.int32)) for part, shape in memory.shapes.items()
+    }
+    blob = BlobBuffer(cells, ids=[0] * DEPTH if memory.layout.plane else None)
+    for part, each in cells.items():
+        for view in blob.views(part, 0, len(each.positions)):
+            np.frombuffer(view, np.uint8)[:] = 0
+    memory.replace(blob.finish(), DEPTH)
     return context
 
 
@@ -114,8 +121,7 @@ def _speed(context: Context, wanted: Callable[[], bool]) -> float:
         if wanted():
             raise Interrupted
         began = time.perf_counter()
-        context.decode([0], context.length, output=True)
+        context.decode([0], context.memory.length, output=True)
         context.native.synchronize()
         times.append(time.perf_counter() - began)
-    context.truncate(DEPTH)
     return 1 / statistics.median(times[1:])

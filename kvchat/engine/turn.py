@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 
 from kvchat.backend.protocol import Event, Generate, PromptProgress, PromptReady, Restored, TextDelta
 from kvchat.backend.values import FinishReason, Usage
+from kvchat.engine.cells import Cells
 from kvchat.engine.context import Context
 from kvchat.engine.history import Prompt, build_prompt, computed_before
 from kvchat.engine.model import Model
-from kvchat.engine.reuse import Cells
+from kvchat.engine.reuse import Reuser
 from kvchat.engine.sampling import Sampler
-from kvchat.engine.saving import Saved, Saver
+from kvchat.engine.saving import Saver, marks
 from kvchat.engine.text import Settled, TextStream
+from kvchat.engine.writing import Saved
 from kvchat.errors import KvchatError
 
 DELTA_SECONDS = 1 / 30  # text is joined so that the pipe carries at most this many messages a second
@@ -44,6 +46,7 @@ class Turn:
         model: Model,
         context: Context,
         cells: Cells,
+        reuser: Reuser,
         saver: Saver | None,
         emit: Callable[[Event], None],
     ) -> None:
@@ -52,6 +55,7 @@ class Turn:
         self._model = model
         self._context = context
         self._cells = cells
+        self._reuser = reuser
         self._saver = saver if request.keep_kv else None
         self._emit = emit
         self._began = time.perf_counter()
@@ -77,6 +81,7 @@ class Turn:
         if self._prepared:
             self._cells.resync()
             self._cells.truncate(self._usage.prompt_tokens + self._reply_tokens)
+            self._take_checkpoint()
             if self._saver is not None:
                 saved = self._saver.finish()
         computed = len(self._cells) - self._usage.reused if self._prepared else 0
@@ -84,7 +89,7 @@ class Turn:
             self._usage,
             computed=max(0, min(self._usage.computed, computed)),
             cells=len(self._cells),
-            cache_bytes=len(self._cells) * self._context.bytes_per_token,
+            cache_bytes=self._context.held_bytes(len(self._cells)),
             pages_saved=saved.pages,
             bytes_saved=saved.bytes,
             save_problem=saved.problem,
@@ -114,7 +119,7 @@ class Turn:
     def _reuse_past(self, prompt: Prompt) -> None:
         request = self.request
         past = min(prompt.past, computed_before(request.messages))
-        reuse = self._cells.prepare(prompt.ids, past, keep=request.keep_kv)
+        reuse = self._reuser.prepare(prompt.ids, past, keep=request.keep_kv)
         self._prepared = True
         cut = reuse.cut or prompt.cut or request.past_cut
         if self._saver is not None:
@@ -146,9 +151,12 @@ class Turn:
     def _prefill(self, prompt: Prompt) -> Iterator[Step]:
         began = time.perf_counter()
         total = len(prompt.ids)
+        checkpoints = marks(len(self._cells), total) if self._cells.memory.recurrent else []
         while (start := len(self._cells)) < total:
-            end = min(total, start - start % self._context.chunk + self._context.chunk)
+            end = min([total, self._chunk_end(start), *(mark for mark in checkpoints if mark > start)])
             yield from self._compute(prompt.ids[start:end], output=end == total)
+            if end in checkpoints:
+                self._take_checkpoint()
             seconds = time.perf_counter() - began
             done = len(self._cells) - self._usage.reused
             self._usage = replace(self._usage, prefill_seconds=seconds)
@@ -201,14 +209,27 @@ class Turn:
 
     def _end_at_stop(self) -> Iterator[Step]:
         """A stop string that begins inside a token leaves text without ids: they are made and decoded here, so that
-        the cells end where the text ends."""
-        self._cells.truncate(self._usage.prompt_tokens + self._reply_tokens)
+        the cells end where the text ends. What the cells could not be cut to is decoded again."""
+        told = self._usage.prompt_tokens + self._reply_tokens
         rest = self._model.tokenize(self._text.rest, special=False)
+        wanted = [*self._cells.ids[:told], *rest]
+        self._cells.truncate(told)
         self._take(Settled(self._text.rest, tuple(rest)))
         self._send()
-        complete = len(self._cells) + len(rest) == self._usage.prompt_tokens + self._reply_tokens
-        if rest and complete and len(self._cells) + len(rest) <= self._context.cells:
-            yield from self._compute(rest, output=False)
+        if len(wanted) != told + len(rest) or len(wanted) > self._context.cells:
+            return
+        while (start := len(self._cells)) < len(wanted):
+            yield from self._compute(wanted[start : self._chunk_end(start)], output=False)
+
+    def _chunk_end(self, start: int) -> int:
+        """Chunks end at multiples of their size, wherever the past ended, so that a prompt has the same ones again."""
+        return start - start % self._context.chunk + self._context.chunk
+
+    def _take_checkpoint(self) -> None:
+        """Keep the recurrent state, if there is one, in memory and on disk."""
+        snapshot = self._cells.take_snapshot()
+        if snapshot is not None and self._saver is not None:
+            self._saver.checkpoint(snapshot)
 
     def _compute(self, tokens: Sequence[int], *, output: bool) -> Iterator[Step]:
         began = time.perf_counter()

@@ -4,19 +4,21 @@ Owns the bytes of a page file and the hash that names it; must not know folders,
 
 A chain key names the history of a sequence: a page is the hash of its parent's key and its own token ids, an
 eviction the hash of its parent's key and the ranges that it dropped. Every field is hashed with its length before
-it, so that no two histories hash the same bytes.
+it, so that no two histories hash the same bytes. A checkpoint, which holds the recurrent state after its last token, is
+named like the page that ends there, and differs in its kind.
 
 A page file, little endian:
 
     0    magic "KVCHATPG"
     8    u32 version, u32 number of ids, u32 bytes of JSON, u32 offset of the payload
     24   u64 bytes of the payload
-    32   xxh3-128 of the payload
-    48   blake2b-128 of everything before the payload, with this field zero
-    64   parent key (32 bytes); ids (i32 each); JSON: the other fields of PageHeader; zeros up to the payload
+    32   blake2b-128 of everything before the payload, with this field zero
+    48   parent key (32 bytes); ids (i32 each); JSON: the other fields of PageHeader; zeros up to the payload
 
 The payload begins at a multiple of 64 and is one run without gaps: for each layer group the K rows of every layer,
-then the V rows of every layer that has any. So one `preadv` fills all layers, wherever their rows shall lie.
+then the V rows of every layer that has any. So one `preadv` fills all layers, wherever their rows shall lie. Each group
+has its own xxh3-128, so that one can be read without the others: of an old page only the layers that keep all tokens
+are wanted. A model without keys and values has pages without payload: they say which tokens were computed.
 """
 
 from __future__ import annotations
@@ -27,21 +29,25 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Literal
 
 from xxhash import xxh3_128
 
 from kvchat.errors import FormatError
-from kvchat.formats.state import LayerShape
+from kvchat.formats.rows import LayerShape
 
 MAGIC = b"KVCHATPG"
-VERSION = 1
+VERSION = 2
 KEY_BYTES = 32
 ALIGNMENT = 64
 MAX_HEADER = 2**20
 
-_FIXED = struct.Struct("<8s4IQ16s16s")
-_CHECK = slice(48, 64)
+_FIXED = struct.Struct("<8s4IQ16s")
+_CHECK = slice(32, 48)
 _LENGTH = struct.Struct("<Q")
+
+Kind = Literal["page", "checkpoint"]
+KINDS: tuple[Kind, ...] = ("page", "checkpoint")
 
 
 class OtherVersionError(FormatError):
@@ -66,6 +72,11 @@ def chain_packed(parent: bytes, tag: str, packed: bytes) -> bytes:
     return digest(parent, b"tokens", tag.encode(), packed)
 
 
+def checkpoint_key(parent: bytes, packed: bytes) -> bytes:
+    """Key (32 bytes) of the state after the packed ids, which come after the history `parent`."""
+    return digest(parent, b"checkpoint", packed)
+
+
 def chain_evict(parent: bytes, ranges: Sequence[tuple[int, int]]) -> bytes:
     """Key (32 bytes) of the history `parent` after the positions [start, end) of each range were dropped."""
     packed = b"".join(struct.pack("<qq", start, end) for start, end in ranges)
@@ -86,21 +97,22 @@ def digest(*fields: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
-    """Layers that keep the same cells: all of them, or those with a sliding window.
+    """The rows of one part of the cache in a page.
 
-    `layers` are indices in the cache, one per shape; the cells are those of positions [start, start + cells).
+    `shapes`: one per layer of the part. The cells are those of positions [start, start + cells), and end where the page
+    ends. `checksum`: xxh3-128 of the group's payload.
     """
 
     name: str
-    layers: tuple[int, ...]
     shapes: tuple[LayerShape, ...]
     start: int
     cells: int
+    checksum: bytes = bytes(16)
 
     @property
     def rows(self) -> list[int]:
-        """Bytes of one row of each part, in payload order."""
-        return [shape.k_row for shape in self.shapes] + [shape.v_row for shape in self.shapes if shape.v_row]
+        """Bytes of one row of each buffer, in payload order."""
+        return [row for row in (*(s.k_row for s in self.shapes), *(s.v_row for s in self.shapes)) if row]
 
     @property
     def payload_bytes(self) -> int:
@@ -111,10 +123,12 @@ class LayerGroup:
 class PageHeader:
     """What a page file says about its payload.
 
-    `namespace` is the id of the namespace, `position` that of the first token, `seconds` what computing the rows took.
-    `labels` are facts that are worth knowing and need not match: flash attention, V layout, threads, backend.
+    `kind`: a page, or a checkpoint, whose only group is the recurrent state after its last token. `namespace` is the id
+    of the namespace, `position` that of the first token, `seconds` what computing the rows took. `labels` are facts
+    that are worth knowing and need not match: flash attention, V layout, threads, backend.
     """
 
+    kind: Kind
     namespace: str
     parent: bytes
     tag: str
@@ -123,29 +137,31 @@ class PageHeader:
     groups: tuple[LayerGroup, ...]
     labels: Mapping[str, str]
     seconds: float
-    checksum: bytes = bytes(16)
     payload_offset: int = 0
 
     @property
     def key(self) -> bytes:
+        if self.kind == "checkpoint":
+            return checkpoint_key(self.parent, pack_ids(self.ids))
         return chain_tokens(self.parent, self.tag, self.ids)
 
     @property
     def payload_bytes(self) -> int:
         return sum(group.payload_bytes for group in self.groups)
 
-    def spans(self, skip: int, take: int) -> list[tuple[int, int]]:
-        """Where tokens [skip, take) of this page lie in the payload: (offset, bytes) of each part, in payload order."""
-        found = []
+    @property
+    def complete(self) -> int:
+        """So many tokens at the end have their rows in every group."""
+        return min((group.cells for group in self.groups if group.name != "state"), default=len(self.ids))
+
+    def group(self, name: str) -> tuple[LayerGroup, int]:
+        """The group of that name, and where its payload begins in that of the page. Raises FormatError without it."""
         offset = 0
         for group in self.groups:
-            first = group.start - self.position
-            low = max(skip, first)
-            count = max(0, min(take, first + group.cells) - low)
-            for row in group.rows:
-                found.append((offset + (low - first) * row, count * row))
-                offset += group.cells * row
-        return found
+            if group.name == name:
+                return group, offset
+            offset += group.payload_bytes
+        raise FormatError(f"page has no {name!r} rows")
 
 
 def payload_checksum(parts: Sequence[memoryview]) -> bytes:
@@ -163,7 +179,7 @@ def encode_header(header: PageHeader) -> bytes:
     offset = -(-(_FIXED.size + len(body)) // ALIGNMENT) * ALIGNMENT
     if offset > MAX_HEADER:
         raise ValueError(f"page header of {offset} bytes")
-    fixed = (MAGIC, VERSION, len(header.ids), len(text), offset, header.payload_bytes, header.checksum, bytes(16))
+    fixed = (MAGIC, VERSION, len(header.ids), len(text), offset, header.payload_bytes, bytes(16))
     raw = bytearray(_FIXED.pack(*fixed) + body)
     raw.extend(bytes(offset - len(raw)))
     raw[_CHECK] = blake2b(raw, digest_size=16).digest()
@@ -172,7 +188,7 @@ def encode_header(header: PageHeader) -> bytes:
 
 def decode_header(raw: bytes) -> PageHeader:
     """Read the beginning of a page file, at least up to its payload. Raises FormatError (OtherVersionError)."""
-    ids, text, offset, payload, checksum = _fixed(raw)
+    ids, text, offset, payload = _fixed(raw)
     if len(raw) < offset:
         raise FormatError("page file ends within its header")
     checked = bytearray(raw[:offset])
@@ -184,6 +200,7 @@ def decode_header(raw: bytes) -> PageHeader:
     try:
         fields = json.loads(raw[end : end + text])
         header = PageHeader(
+            kind=_kind(fields["kind"]),
             namespace=_text(fields["namespace"]),
             parent=raw[_FIXED.size : start],
             tag=_text(fields["tag"]),
@@ -192,7 +209,6 @@ def decode_header(raw: bytes) -> PageHeader:
             groups=tuple(_group(group) for group in fields["groups"]),
             labels={_text(name): _text(value) for name, value in fields["labels"].items()},
             seconds=_seconds(fields["seconds"]),
-            checksum=checksum,
             payload_offset=offset,
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -201,10 +217,10 @@ def decode_header(raw: bytes) -> PageHeader:
     return header
 
 
-def _fixed(raw: bytes) -> tuple[int, int, int, int, bytes]:
+def _fixed(raw: bytes) -> tuple[int, int, int, int]:
     if len(raw) < _FIXED.size:
         raise FormatError(f"page file of {len(raw)} bytes has no header")
-    magic, version, ids, text, offset, payload, checksum, _ = _FIXED.unpack_from(raw)
+    magic, version, ids, text, offset, payload, _ = _FIXED.unpack_from(raw)
     if magic != MAGIC:
         raise FormatError("not a page file")
     if version != VERSION:
@@ -212,20 +228,21 @@ def _fixed(raw: bytes) -> tuple[int, int, int, int, bytes]:
     least = _FIXED.size + KEY_BYTES + 4 * ids + text
     if not ids or not least <= offset <= MAX_HEADER or offset % ALIGNMENT:
         raise FormatError(f"page header has absurd sizes: {ids} ids, {text} bytes of fields, payload at {offset}")
-    return ids, text, offset, payload, checksum
+    return ids, text, offset, payload
 
 
 def _check_groups(header: PageHeader, payload: int) -> None:
     end = header.position + len(header.ids)
     for group in header.groups:
-        if len(group.layers) != len(group.shapes) or not header.position <= group.start <= end - group.cells:
+        if not header.position <= group.start or group.start + group.cells != end:
             raise FormatError(f"page header has a malformed layer group {group.name!r}")
-    if not payload or header.payload_bytes != payload:
+    if header.payload_bytes != payload:
         raise FormatError(f"page header promises {payload} bytes, its layers have {header.payload_bytes}")
 
 
 def _fields(header: PageHeader) -> dict[str, object]:
     return {
+        "kind": header.kind,
         "namespace": header.namespace,
         "tag": header.tag,
         "position": header.position,
@@ -234,8 +251,8 @@ def _fields(header: PageHeader) -> dict[str, object]:
                 "name": group.name,
                 "start": group.start,
                 "cells": group.cells,
-                "layers": list(group.layers),
                 "shapes": [[shape.k_type, shape.k_row, shape.v_type, shape.v_row] for shape in group.shapes],
+                "checksum": group.checksum.hex(),
             }
             for group in header.groups
         ],
@@ -245,16 +262,26 @@ def _fields(header: PageHeader) -> dict[str, object]:
 
 
 def _group(fields: Mapping[str, object]) -> LayerGroup:
-    layers, shapes = fields["layers"], fields["shapes"]
-    if not isinstance(layers, list) or not isinstance(shapes, list):
-        raise TypeError("layers")
+    shapes = fields["shapes"]
+    if not isinstance(shapes, list):
+        raise TypeError("shapes")
+    checksum = bytes.fromhex(_text(fields["checksum"]))
+    if len(checksum) != 16:
+        raise ValueError("checksum")
     return LayerGroup(
         name=_text(fields["name"]),
-        layers=tuple(_count(layer) for layer in layers),
         shapes=tuple(LayerShape(*(_count(number) for number in shape)) for shape in shapes),
         start=_count(fields["start"]),
         cells=_count(fields["cells"]),
+        checksum=checksum,
     )
+
+
+def _kind(value: object) -> Kind:
+    for kind in KINDS:
+        if value == kind:
+            return kind
+    raise ValueError(f"kind {value!r}")
 
 
 def _text(value: object) -> str:

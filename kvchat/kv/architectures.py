@@ -36,9 +36,17 @@ KEYS_ONLY = _names("deepseek4")
 # A second cache beside the first, for the keys of a sparse-attention indexer: one head of `indexer.key_length`.
 INDEXED = _names("glm-dsa deepseek32 glm5-next hy_v4 dots3note minimax-m3 qwen4exp deepseek4")
 
+# A second recurrent row per layer (the history of n-gram embeddings), which kvchat does not take apart.
+OTHER_STATE = _names("qwen4exp")
+
+# `llm_arch_supports_rs_rollback`: with `n_rs_seq` the recurrent states of the last tokens of a batch are kept too.
+ROLLBACK = _names(
+    "kimi-k3 qwen35 qwen35moe qwen4exp deepseek4 glm5-next nemotron_h nemotron_h_moe lfm2 lfm2moe bailingmoe3"
+)
+
 # Cells with two-dimensional positions (M-RoPE): always, or when the file has `rope.dimension_sections`.
-PLANE_POSITIONS = _names("qwen2vl paddleocr qwen3vl qwen3vlmoe")
-PLANE_POSITIONS_BY_SECTIONS = _names("glm4 glm4moe hunyuan_vl")
+PLANE_POSITIONS = _names("qwen2vl paddleocr qwen3vl qwen3vlmoe qwen35 qwen35moe qwen4exp")
+PLANE_POSITIONS_BY_SECTIONS = _names("glm4 glm4moe hunyuan_vl bailingmoe3")
 
 FLASH_ATTENTION_NEVER = _names("grok")
 
@@ -49,7 +57,8 @@ class WindowRule:
 
     `period` n: of n layers one is full, the last, or the first with `full_first`; 0: the file must list the layers.
     `default` is the window of a file that names none; 0: then there is no window if `optional`, else the file is wrong.
-    `fixed` replaces the window that the file names. `layers`: only models with so many layers.
+    `fixed` replaces the window that the file names. `chunked`: layers look back to the last multiple of the window.
+    `layers`: only models with so many layers.
     """
 
     period: int
@@ -57,6 +66,7 @@ class WindowRule:
     optional: bool = False
     default: int = 0
     fixed: int = 0
+    chunked: bool = False
     layers: int = 0
 
 
@@ -74,7 +84,7 @@ WINDOWED: dict[str, WindowRule] = {
     "gpt-oss": WindowRule(2),
     "granite_swa": WindowRule(0),
     "laguna": WindowRule(4, full_first=True, optional=True),
-    "llama4": WindowRule(4, optional=True, default=8192, fixed=8192),
+    "llama4": WindowRule(4, optional=True, default=8192, fixed=8192, chunked=True),
     "maple": WindowRule(0),
     "mellum": WindowRule(4, optional=True),
     "mimo2": WindowRule(0),

@@ -1,24 +1,74 @@
-"""How large a cache is and which context is chosen for it. Owns that arithmetic; reads no machine and no file."""
+"""What the engine builds when nobody asks for something else: sequences, batch, flash attention, context. Owns these
+rules, which the engine and the plan share, so that what is foretold is what is built; reads no machine and no file."""
 
 from __future__ import annotations
 
+from typing import Literal
+
+from kvchat.formats.ggml import type_named
+from kvchat.kv import architectures as arch
 from kvchat.kv.geometry import Geometry
+from kvchat.kv.ledger import CacheConfig, ledger
+
+Flash = Literal["on", "off", "auto"]
 
 DEFAULT_CONTEXT = 8192
 SMALLEST_CONTEXT = 512
+OUTPUTS = 16  # llama.cpp's `n_outputs_max`: tokens of a batch for which it provides logits; a turn wants one
+_GPU_CHUNK = 512
+_CHUNKS = ((1_500_000_000, 256), (5_000_000_000, 128))  # models with fewer parameters, tokens
+_SMALLEST_CHUNK = 64
+_MOST_ROLLBACK = 8  # tokens
+_ROLLBACK_BYTES = 32 * 2**20
+LARGEST_CHUNK = _CHUNKS[0][1]
+
+
+def sequences(geometry: Geometry) -> int:
+    """Sequences of a context: the chat's, and one through which its state is copied where it can be kept."""
+    return 2 if geometry.kept else 1
+
+
+def chunk(parameters: int, on_gpu: bool) -> int:
+    """Tokens in one prefill step: progress about every second, and a bounded wait for a cancel on a GPU, where the
+    abort callback is not asked. A function of the model alone, so that the same prompt has the same batch shapes."""
+    if on_gpu:
+        return _GPU_CHUNK
+    return next((tokens for below, tokens in _CHUNKS if parameters < below), _SMALLEST_CHUNK)
+
+
+def rollback_rows(geometry: Geometry) -> int:
+    """Recurrent states of so many last tokens that a context keeps beside the present one (llama.cpp's `n_rs_seq`),
+    where the architecture can and they are small: every one costs as much as the present one."""
+    if not geometry.rollback or not geometry.state_bytes:
+        return 0
+    return min(_MOST_ROLLBACK, _ROLLBACK_BYTES // (geometry.state_bytes * sequences(geometry)))
+
+
+def uses_flash(geometry: Geometry, type_v: str, flash: Flash, on_gpu: bool) -> bool:
+    """Whether a context has flash attention before anything was measured. On CPU it costs decode speed with caches that
+    are not quantized, and quantized V cannot do without it."""
+    if geometry.architecture in arch.FLASH_ATTENTION_NEVER:
+        return False
+    return flash == "on" or (flash == "auto" and (on_gpu or type_named(type_v).block > 1))
 
 
 def cache_bytes(geometry: Geometry, type_k: str, type_v: str, context: int) -> int:
-    """Bytes of a cache of `context` tokens, with the recurrent state of one chat. At most: window layers are counted
-    as if they kept all. KvchatError when the model cannot have these types."""
-    return geometry.bytes_per_token(type_k, type_v) * context + geometry.state_bytes
+    """Bytes of the cache of `context` tokens that the engine builds on a CPU, with the recurrent states. Windows count
+    as windows. KvchatError when the model cannot have these types."""
+    flash = uses_flash(geometry, type_v, "auto", on_gpu=False)
+    config = CacheConfig(context, type_k, type_v, flash, sequences(geometry), LARGEST_CHUNK, rollback_rows(geometry))
+    return ledger(geometry, config).bytes
+
+
+def default_context(geometry: Geometry) -> int:
+    """Tokens of the context where there is memory enough: as trained, at most DEFAULT_CONTEXT."""
+    return min(geometry.context_trained or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
 
 
 def automatic_context(geometry: Geometry, type_k: str, type_v: str, free: int | None) -> int:
-    """Tokens of the context when nobody asks for a size: as trained, at most DEFAULT_CONTEXT, and halved until it takes
-    no more than half of the free memory (bytes, None: not known). KvchatError as in `cache_bytes`."""
-    size = min(geometry.context_trained or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
-    per_token = geometry.bytes_per_token(type_k, type_v)
-    while free is not None and size > SMALLEST_CONTEXT and size * per_token > free // 2:
+    """Tokens of the context when nobody asks for a size: as trained, at most DEFAULT_CONTEXT, and halved until the
+    cache takes no more than half of the free memory (bytes, None: not known). KvchatError as in `cache_bytes`."""
+    size = default_context(geometry)
+    while free is not None and size > SMALLEST_CONTEXT and cache_bytes(geometry, type_k, type_v, size) > free // 2:
         size //= 2
     return size

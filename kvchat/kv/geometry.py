@@ -16,6 +16,7 @@ from kvchat.kv import architectures as arch
 from kvchat.kv.hparams import Hparams
 
 Attention = Literal["MHA", "GQA", "MQA", "MLA", "SWA", "recurrent", "hybrid"]
+Part = Literal["full", "window", "state"]
 
 _F32 = 4
 _ROTATED_HEAD = 64
@@ -40,8 +41,13 @@ class Geometry:
 
     `layers`: blocks of the model. `cache`: the layers that keep KV, in llama.cpp's order. `head_k`, `head_v`: head
     sizes, 0 when layers differ. `head_sizes`: all (K, V) head sizes that occur. `window`: tokens that window layers
-    look back, 0 without. `state_bytes`: recurrent state of one sequence, whatever its length. `paged`: plain KV, which
-    can be copied out and put back row by row.
+    look back, 0 without; `chunked`: not that many tokens, but to the last multiple of it. `rotates`: whether quantized
+    K, quantized V are stored rotated. `state_bytes`: recurrent state of one sequence, whatever its length.
+
+    `parts`: what the state of a sequence consists of, in llama.cpp's order: rows of the layers that keep all tokens,
+    rows of those that keep a window, a recurrent state; empty where kvchat cannot take it apart, and so cannot keep it.
+    `plane_positions`: cells have two-dimensional positions (M-RoPE). `rollback`: llama.cpp can keep the recurrent
+    states of the last few tokens too, and go back to one.
     """
 
     architecture: str
@@ -52,9 +58,23 @@ class Geometry:
     head_v: int
     head_sizes: frozenset[tuple[int, int]]
     window: int
+    chunked: bool
+    rotates: tuple[bool, bool]
     state_bytes: int
     context_trained: int
-    paged: bool
+    parts: tuple[Part, ...]
+    plane_positions: bool
+    rollback: bool
+
+    @property
+    def kept(self) -> bool:
+        """Whether the state of a sequence can be kept on disk and put back."""
+        return bool(self.parts)
+
+    @property
+    def has_v(self) -> bool:
+        """Whether the cache has a V part: MLA has none."""
+        return any(layer.value for layer in self.cache)
 
     def bytes_per_token(self, type_k: str, type_v: str) -> int:
         """Bytes of one token over all layers that keep KV, with flash attention on. A window layer counts although it
@@ -64,17 +84,19 @@ class Geometry:
     def rotated(self, type_k: str, type_v: str) -> tuple[bool, bool]:
         """Whether llama.cpp stores K and V rotated (Walsh-Hadamard), when LLAMA_ATTN_ROT_DISABLE is not set.
 
-        For caches whose layers all have one head size; where window layers have another, each part decides by itself.
+        True when any part of the cache does: layers that keep a window may have heads of their own.
         """
-        has_v = any(layer.value for layer in self.cache)
-        return (
-            _quantized(type_k) and self.head_k > 0 and self.head_k % _ROTATED_HEAD == 0,
-            _quantized(type_v) and has_v and self.head_v > 0 and self.head_v % _ROTATED_HEAD == 0,
-        )
+        return _quantized(type_k) and self.rotates[0], _quantized(type_v) and self.rotates[1]
+
+    def first_visible(self, position: int) -> int:
+        """The first position that a token at `position` sees in the layers that keep a window; 0 without a window."""
+        if self.chunked:
+            return position - position % self.window
+        return max(0, position - self.window + 1) if self.window else 0
 
     def refusal(self, type_k: str, type_v: str, flash: Literal["on", "off", "auto"]) -> KvchatError | None:
         """Why llama.cpp would not build a context with these cache types; None when it would."""
-        if not any(layer.value for layer in self.cache) and self.cache and type_k != type_v:
+        if not self.has_v and self.cache and type_k != type_v:
             return KvchatError(
                 f"{self.architecture} models need the same cache type for K and V, not {type_k} and {type_v}",
                 f"use --cache-type-k {type_k} --cache-type-v {type_k}",
@@ -121,9 +143,13 @@ def geometry(header: GgufHeader) -> Geometry:
         head_v=values.pop() if len(values) == 1 else 0,
         head_sizes=sizes,
         window=window,
+        chunked=hparams.chunked,
+        rotates=(_rotates(hparams, cache, 0), _rotates(hparams, cache, 1)),
         state_bytes=sum(map(hparams.is_recurrent, range(hparams.all_layers))) * hparams.state_elements() * _F32,
         context_trained=hparams.count("context_length"),
-        paged=_paged(hparams, window, cache),
+        parts=_parts(hparams, window),
+        plane_positions=hparams.plane_positions,
+        rollback=hparams.architecture in arch.ROLLBACK,
     )
 
 
@@ -147,6 +173,15 @@ def _cache_layers(hparams: Hparams) -> tuple[CacheLayer, ...]:
     return tuple(layers)
 
 
+def _rotates(hparams: Hparams, cache: tuple[CacheLayer, ...], side: int) -> bool:
+    """llama.cpp asks the first layer of the model, but each part of the cache must have heads of one size."""
+    sizes: dict[bool, set[int]] = {}
+    for layer in cache:
+        if layer.value or side == 0:
+            sizes.setdefault(layer.window, set()).add(hparams.head_sizes(layer.index)[side])
+    return hparams.head_sizes(0)[side] % _ROTATED_HEAD == 0 and any(len(heads) == 1 for heads in sizes.values())
+
+
 def _attention(hparams: Hparams, window: int) -> Attention:
     if hparams.architecture in arch.RECURRENT:
         return "recurrent"
@@ -163,7 +198,11 @@ def _attention(hparams: Hparams, window: int) -> Attention:
     return "MQA" if all(kv == 1 for _, kv in used) else "GQA"
 
 
-def _paged(hparams: Hparams, window: int, cache: tuple[CacheLayer, ...]) -> bool:
+def _parts(hparams: Hparams, window: int) -> tuple[Part, ...]:
     name = hparams.architecture
-    special = name in arch.RECURRENT or name in arch.HYBRID or name in arch.INDEXED
-    return not (special or window or hparams.plane_positions) and all(layer.key for layer in cache)
+    if name in arch.INDEXED or name in arch.OTHER_STATE:
+        return ()
+    if name in arch.RECURRENT:
+        return ("state",)
+    attention: tuple[Part, ...] = ("full", "window") if window else ("full",)
+    return (*attention, "state") if name in arch.HYBRID else attention

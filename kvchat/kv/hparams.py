@@ -59,6 +59,12 @@ class Hparams:
         """Tokens that the window layers look back; 0: no layer has a window."""
         return self._window
 
+    @property
+    def chunked(self) -> bool:
+        """Whether window layers look back to the last multiple of the window."""
+        rule = arch.WINDOWED.get(self.architecture)
+        return self._window > 0 and rule is not None and rule.chunked
+
     def is_windowed(self, layer: int) -> bool:
         return layer < self.layers and self._windowed[layer % self.blocks]
 

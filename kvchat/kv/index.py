@@ -16,25 +16,28 @@ from kvchat.kv.database import Database
 from kvchat.kv.folder import PageFolder
 from kvchat.kv.rows import LATEST, LONGEST, MOST, Row, check_row, scan
 
-VERSION = 2
+VERSION = 3
 
+_MOST_PARAMETERS = 500  # of one statement; SQLite takes at least 999
 _COLUMNS = ", ".join(field.name for field in fields(Row))
 _SELECT = f"SELECT {_COLUMNS} FROM pages"  # noqa: S608 (constants only)
 _INSERT = (
     f"INSERT INTO pages ({_COLUMNS}) VALUES ({', '.join('?' * len(fields(Row)))}) "  # noqa: S608
-    "ON CONFLICT (namespace, key) DO UPDATE SET parent = excluded.parent, tag = excluded.tag, ids = excluded.ids, "
-    "position = excluded.position, bytes = excluded.bytes, seconds = excluded.seconds, "
-    "last_use = max(last_use, excluded.last_use)"
+    "ON CONFLICT (namespace, key) DO UPDATE SET kind = excluded.kind, parent = excluded.parent, "
+    "tag = excluded.tag, ids = excluded.ids, position = excluded.position, complete = excluded.complete, "
+    "bytes = excluded.bytes, seconds = excluded.seconds, last_use = max(last_use, excluded.last_use)"
 )
 _SCHEMA = (
     "DROP TABLE IF EXISTS pages",
     f"""CREATE TABLE pages (
         namespace TEXT NOT NULL CHECK (typeof(namespace) = 'text' AND length(namespace) = 16),
         key BLOB NOT NULL CHECK (typeof(key) = 'blob' AND length(key) = 32),
+        kind TEXT NOT NULL CHECK (kind IN ('page', 'checkpoint')),
         parent BLOB NOT NULL CHECK (typeof(parent) = 'blob' AND length(parent) = 32),
         tag TEXT NOT NULL CHECK (typeof(tag) = 'text'),
         ids BLOB NOT NULL CHECK (typeof(ids) = 'blob' AND length(ids) % 4 = 0),
         position INTEGER NOT NULL CHECK (typeof(position) = 'integer' AND position BETWEEN 0 AND {MOST}),
+        complete INTEGER NOT NULL CHECK (typeof(complete) = 'integer' AND complete BETWEEN 0 AND {MOST}),
         bytes INTEGER NOT NULL CHECK (typeof(bytes) = 'integer' AND bytes BETWEEN 0 AND {MOST}),
         seconds REAL NOT NULL CHECK (seconds BETWEEN 0 AND {LONGEST}),
         last_use REAL NOT NULL CHECK (last_use BETWEEN 0 AND {LATEST}),
@@ -43,14 +46,14 @@ _SCHEMA = (
         pinned INTEGER NOT NULL CHECK (pinned IN (0, 1)),
         PRIMARY KEY (namespace, key)
     ) WITHOUT ROWID""",
-    "CREATE INDEX pages_by_parent ON pages (namespace, parent, tag, ids)",
-    "CREATE INDEX pages_by_use ON pages (last_use, position DESC)",
+    "CREATE INDEX pages_by_parent ON pages (namespace, parent, kind, tag, ids)",
+    "CREATE INDEX pages_by_use ON pages (last_use, position DESC, kind)",
     "CREATE INDEX pages_by_size ON pages (bytes)",
 )
 _LEAVES = (
     f"{_SELECT} AS page WHERE NOT pinned AND NOT EXISTS "  # noqa: S608
     "(SELECT 1 FROM pages AS child WHERE child.namespace = page.namespace AND child.parent = page.key) "
-    "ORDER BY last_use, position DESC LIMIT ?"
+    "ORDER BY last_use, position DESC, kind LIMIT ?"
 )
 
 
@@ -81,7 +84,7 @@ class PageIndex:
 
     def tags(self, namespace: str, parent: bytes) -> list[str]:
         """Tags of the pages that go on after `parent`, the empty one first."""
-        query = "SELECT DISTINCT tag FROM pages WHERE namespace = ? AND parent = ? ORDER BY tag"
+        query = "SELECT DISTINCT tag FROM pages WHERE namespace = ? AND parent = ? AND kind = 'page' ORDER BY tag"
         nothing: list[str] = []
         return self._database.read(
             lambda connection: [str(tag) for (tag,) in connection.execute(query, (namespace, parent))], nothing
@@ -98,6 +101,16 @@ class PageIndex:
         shorter = [ids[:size] for size in range(4, len(ids), 4)]
         return self._siblings(namespace, parent, tag, f"AND ids IN ({', '.join('?' * len(shorter))})", *shorter)
 
+    def checkpoints(self, namespace: str, parents: Sequence[bytes]) -> list[Row]:
+        """Checkpoints within the pages that go on after one of `parents`, whatever their ids."""
+        found: list[Row] = []
+        for start in range(0, len(parents), _MOST_PARAMETERS):
+            some = parents[start : start + _MOST_PARAMETERS]
+            marks = ", ".join("?" * len(some))
+            where = f"WHERE namespace = ? AND kind = 'checkpoint' AND parent IN ({marks})"
+            found += self._select(where, namespace, *some)
+        return found
+
     def has_children(self, namespace: str, parent: bytes) -> bool:
         return bool(self._select("WHERE namespace = ? AND parent = ? LIMIT 1", namespace, parent))
 
@@ -106,7 +119,8 @@ class PageIndex:
         return self._select("ORDER BY namespace, position, key")
 
     def leaves(self, limit: int) -> list[Row]:
-        """Pages that may be deleted without losing others: no child, not pinned; least recently used first."""
+        """Pages that may be deleted without losing others: no child, not pinned; least recently used first, and then a
+        checkpoint before the page in which it lies."""
         return self._database.read(lambda connection: _rows(connection.execute(_LEAVES, (limit,))), [])
 
     def total_bytes(self) -> int:
@@ -151,7 +165,7 @@ class PageIndex:
         self._database.write(lambda connection: connection.executemany(query, values))
 
     def _siblings(self, namespace: str, parent: bytes, tag: str, condition: str, *values: object) -> list[Row]:
-        where = f"WHERE namespace = ? AND parent = ? AND tag = ? {condition}"
+        where = f"WHERE namespace = ? AND parent = ? AND kind = 'page' AND tag = ? {condition}"
         return self._select(where, namespace, parent, tag, *values)
 
     def _select(self, condition: str, *values: object) -> list[Row]:

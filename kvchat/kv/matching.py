@@ -21,7 +21,8 @@ PAGE_TOKENS = 128
 class Hit:
     """A page whose first `take` of `rows` tokens are those at [start, start + take) of the ids that were asked for.
 
-    `ids` are all of its tokens, packed; `seconds` is what computing all of its rows took.
+    `ids` are all of its tokens, packed; `seconds` is what computing all of its rows took. Only the last `complete` of
+    its tokens have their rows of a window.
     """
 
     key: bytes
@@ -32,6 +33,28 @@ class Hit:
     rows: int
     take: int
     seconds: float
+    complete: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A recurrent state after the first `end` of the ids that were asked for; `ids` are the last of them, packed, those
+    within one page, and come after the history `parent`."""
+
+    key: bytes
+    parent: bytes
+    ids: bytes
+    end: int
+    bytes: int
+    seconds: float
+    tag: str = ""
+
+    @property
+    def rows(self) -> int:
+        return len(self.ids) // 4
+
+    take = rows
+    complete = rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +63,16 @@ class Match:
 
     hits: tuple[Hit, ...] = ()
     tokens: int = 0
+
+    def usable(self, window: int) -> int:
+        """The most leading tokens whose next one finds all that it looks back at: rows of the last `window` - 1 tokens
+        where layers have a window, 0 where none has. All of them, unless a page lacks rows of the window."""
+        end = self.tokens
+        for hit in reversed(self.hits):
+            gap = hit.start + hit.rows - hit.complete
+            if window > 1 and hit.start < gap and end - window + 1 < gap:
+                end = hit.start
+        return end
 
 
 def longest_prefix(
@@ -56,7 +89,7 @@ def longest_prefix(
         row, take = _next(index, namespace, parent, wanted, distrusted)
         if row is None:
             break
-        hits.append(Hit(row.key, row.parent, row.tag, row.ids, at, row.tokens, take, row.seconds))
+        hits.append(Hit(row.key, row.parent, row.tag, row.ids, at, row.tokens, take, row.seconds, row.complete))
         at += take
         if take < row.tokens or take < PAGE_TOKENS:
             break
@@ -78,6 +111,18 @@ def _next(
             if take > best[1] and row.key not in distrusted:
                 best = row, take
     return best
+
+
+def reachable(match: Match, rows: Sequence[Row]) -> list[Checkpoint]:
+    """Those of the checkpoints `rows` whose tokens are the matched ones, in the order of their tokens."""
+    hits = {hit.parent: hit for hit in match.hits}
+    found = []
+    for row in rows:
+        hit = hits[row.parent]
+        if row.tokens <= hit.take and hit.ids.startswith(row.ids):
+            end = hit.start + row.tokens
+            found.append(Checkpoint(row.key, row.parent, row.ids, end, row.bytes, row.seconds))
+    return sorted(found, key=lambda checkpoint: checkpoint.end)
 
 
 def common_tokens(a: bytes, b: bytes) -> int:

@@ -27,7 +27,8 @@ class Chain:
 
     `chain` is the beginning of its first page's key, `parent` that of the chain from which it branches off (None: it
     begins a conversation, or what was before it is gone). `start` is the position of its first token, `hits` how often
-    it was reused, `last_use` seconds since the epoch. `model` and the types are empty when nothing describes them.
+    it was reused, `last_use` seconds since the epoch. `bytes` are those of pages and checkpoints, `checkpoint_bytes`
+    those of its checkpoints (recurrent states) alone. `model` and the types are empty when nothing describes them.
     """
 
     chain: str
@@ -38,7 +39,9 @@ class Chain:
     start: int
     tokens: int
     pages: int
+    checkpoints: int
     bytes: int
+    checkpoint_bytes: int
     last_use: float
     hits: int
     seconds_saved: float
@@ -47,10 +50,11 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class ChainPages:
-    """A chain with its pages in order and what their namespace says."""
+    """A chain with its pages and its checkpoints in order, and what their namespace says."""
 
     chain: Chain
     pages: tuple[Row, ...]
+    checkpoints: tuple[Row, ...]
     namespace: Namespace | None
 
 
@@ -77,7 +81,14 @@ def _all(path: Path) -> list[ChainPages]:
     with closing(PageIndex(folder)) as index:
         rows = [row for row in index.rows() if row.ids]
     namespaces = folder.namespaces()
-    found = [_describe(run, parent, namespaces.get(run[0].namespace)) for run, parent in _runs(rows)]
+    states: defaultdict[tuple[str, bytes], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.kind == "checkpoint":
+            states[row.namespace, row.parent].append(row)
+    found = [
+        _describe(run, _within(run, states), parent, namespaces.get(run[0].namespace))
+        for run, parent in _runs([row for row in rows if row.kind == "page"])
+    ]
     return sorted(found, key=lambda each: (-each.chain.last_use, each.chain.start, each.chain.chain))
 
 
@@ -98,11 +109,23 @@ def _runs(rows: Sequence[Row]) -> Iterator[tuple[list[Row], str | None]]:
         pending += [(child, _name(run)) for child in after]
 
 
+def _within(run: Sequence[Row], states: dict[tuple[str, bytes], list[Row]]) -> list[Row]:
+    """The checkpoints within the pages of a run, taken out of `states`: where runs share one, it is listed once."""
+    found = []
+    for page in run:
+        beside = states.get((page.namespace, page.parent), [])
+        mine = [state for state in beside if page.ids.startswith(state.ids)]
+        found += sorted(mine, key=lambda state: state.tokens)
+        states[page.namespace, page.parent] = [state for state in beside if state not in mine]
+    return found
+
+
 def _name(run: Sequence[Row]) -> str:
     return run[0].key.hex()[:SHORT_KEY]
 
 
-def _describe(run: Sequence[Row], parent: str | None, namespace: Namespace | None) -> ChainPages:
+def _describe(run: Sequence[Row], states: Sequence[Row], parent: str | None, namespace: Namespace | None) -> ChainPages:
+    every = (*run, *states)
     chain = Chain(
         chain=_name(run),
         parent=parent,
@@ -112,10 +135,12 @@ def _describe(run: Sequence[Row], parent: str | None, namespace: Namespace | Non
         start=run[0].position,
         tokens=sum(row.tokens for row in run),
         pages=len(run),
-        bytes=sum(row.bytes for row in run),
-        last_use=max(row.last_use for row in run),
-        hits=max(row.hits for row in run),
-        seconds_saved=sum(row.seconds_saved for row in run),
+        checkpoints=len(states),
+        bytes=sum(row.bytes for row in every),
+        checkpoint_bytes=sum(row.bytes for row in states),
+        last_use=max(row.last_use for row in every),
+        hits=max(row.hits for row in every),
+        seconds_saved=sum(row.seconds_saved for row in every),
         pinned=any(row.pinned for row in run),
     )
-    return ChainPages(chain, tuple(run), namespace)
+    return ChainPages(chain, tuple(run), tuple(states), namespace)

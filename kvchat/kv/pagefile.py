@@ -11,12 +11,13 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from xxhash import xxh3_128
 
 from kvchat.errors import FormatError
-from kvchat.formats.page import MAX_HEADER, PageHeader, decode_header, payload_checksum
+from kvchat.formats.page import MAX_HEADER, LayerGroup, PageHeader, decode_header, payload_checksum
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX")  # buffers that one preadv or writev takes
 _FIRST_READ = 8192  # the whole header of most models
@@ -53,35 +54,49 @@ def read_header(fd: int) -> PageHeader:
     return header
 
 
-def read_rows(fd: int, header: PageHeader, skip: int, take: int, views: Sequence[memoryview]) -> None:
-    """Fill `views` with the rows of tokens [skip, take) in payload order.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Rows of one layer group to be read: of tokens [skip, take) of the page, into `views` in payload order."""
 
-    Raises FormatError when the checksum of the whole payload fails or the views do not fit (the views then hold
-    anything), and OSError.
-    """
-    spans = header.spans(skip, take)
-    if [size for _, size in spans] != [view.nbytes for view in views]:
-        raise FormatError("page has other layers than the cells that it is read for")
-    if sum(size for _, size in spans) == header.payload_bytes:
-        _fill(fd, views, header.payload_offset)
-        _compare(payload_checksum(views), header)
+    group: str
+    skip: int
+    take: int
+    views: Sequence[memoryview]
+
+
+def read_rows(fd: int, header: PageHeader, wanted: Wanted) -> None:
+    """Fill the views. Raises FormatError when the checksum of the group fails, or when it does not have these rows (the
+    views then hold anything), and OSError."""
+    group, offset = header.group(wanted.group)
+    first = wanted.skip - (group.start - header.position)
+    count = wanted.take - wanted.skip
+    if not 0 <= first <= group.cells - count or [count * row for row in group.rows] != [v.nbytes for v in wanted.views]:
+        raise FormatError("page has other rows than the cells that it is read for")
+    if count == group.cells:
+        _fill(fd, wanted.views, header.payload_offset + offset)
+        _compare(payload_checksum(wanted.views), group)
         return
-    payload = memoryview(bytearray(header.payload_bytes))
-    _fill(fd, [payload], header.payload_offset)
-    _compare(payload_checksum([payload]), header)
-    for (offset, size), view in zip(spans, views, strict=True):
-        view[:] = payload[offset : offset + size]
+    payload = memoryview(bytearray(group.payload_bytes))
+    _fill(fd, [payload], header.payload_offset + offset)
+    _compare(payload_checksum([payload]), group)
+    at = 0
+    for row, view in zip(group.rows, wanted.views, strict=True):
+        view[:] = payload[at + first * row : at + (first + count) * row]
+        at += group.cells * row
 
 
 def verify_payload(fd: int, header: PageHeader) -> None:
-    """Read the whole payload in bounded memory. Raises FormatError when its checksum fails, and OSError."""
-    state = xxh3_128()
-    scratch = memoryview(bytearray(min(_CHUNK, header.payload_bytes)))
-    for start in range(0, header.payload_bytes, _CHUNK):
-        part = scratch[: min(_CHUNK, header.payload_bytes - start)]
-        _fill(fd, [part], header.payload_offset + start)
-        state.update(part)
-    _compare(state.digest(), header)
+    """Read the whole payload in bounded memory. Raises FormatError when a checksum fails, and OSError."""
+    offset = header.payload_offset
+    for group in header.groups:
+        state = xxh3_128()
+        scratch = memoryview(bytearray(min(_CHUNK, group.payload_bytes)))
+        for start in range(0, group.payload_bytes, _CHUNK):
+            part = scratch[: min(_CHUNK, group.payload_bytes - start)]
+            _fill(fd, [part], offset + start)
+            state.update(part)
+        _compare(state.digest(), group)
+        offset += group.payload_bytes
 
 
 def write_all(fd: int, parts: Sequence[memoryview]) -> None:
@@ -113,6 +128,6 @@ def _each(parts: Sequence[memoryview], move: Callable[[Sequence[memoryview], int
             pending[first] = pending[first][moved:]
 
 
-def _compare(checksum: bytes, header: PageHeader) -> None:
-    if checksum != header.checksum:
+def _compare(checksum: bytes, group: LayerGroup) -> None:
+    if checksum != group.checksum:
         raise FormatError("page fails its checksum")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvchat.errors import FormatError
-from kvchat.formats.page import KEY_BYTES, OtherVersionError, PageHeader, pack_ids
+from kvchat.formats.page import KEY_BYTES, KINDS, Kind, OtherVersionError, PageHeader, pack_ids
 from kvchat.kv.folder import FoundFile, PageFolder, is_namespace
 from kvchat.kv.pagefile import opened, read_header
 
@@ -20,18 +20,22 @@ LATEST = 1e11  # seconds since the epoch: year 5138, within what calendars can s
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One page. `ids` packed as little-endian int32, `bytes` of the file, `last_use` in seconds since the epoch.
+    """One page or checkpoint. `ids` packed as little-endian int32, `bytes` of the file, `last_use` in seconds since the
+    epoch.
 
-    `seconds` is what computing it took, `seconds_saved` what its reuse has saved so far. A page of another version of
-    the format has no ids, and `parent` is zero: it takes room on the disk, and more is not known.
+    `complete`: so many of its last tokens have all their rows; it is less where a window had left some behind when the
+    page was saved. `seconds` is what computing it took, `seconds_saved` what its reuse has saved so far. A page of
+    another version of the format has no ids, and `parent` is zero: it takes room on the disk, and more is not known.
     """
 
     namespace: str
     key: bytes
+    kind: Kind
     parent: bytes
     tag: str
     ids: bytes
     position: int
+    complete: int
     bytes: int
     seconds: float
     last_use: float
@@ -46,17 +50,30 @@ class Row:
     @property
     def facts(self) -> tuple[object, ...]:
         """What the page's file says, as opposed to how it was used."""
-        return (self.namespace, self.key, self.parent, self.tag, self.ids, self.position, self.bytes, self.seconds)
+        return (
+            self.namespace,
+            self.key,
+            self.kind,
+            self.parent,
+            self.tag,
+            self.ids,
+            self.position,
+            self.complete,
+            self.bytes,
+            self.seconds,
+        )
 
 
 def row_of(header: PageHeader, size: int, last_use: float) -> Row:
     return Row(
         namespace=header.namespace,
         key=header.key,
+        kind=header.kind,
         parent=header.parent,
         tag=header.tag,
         ids=pack_ids(header.ids),
         position=header.position,
+        complete=header.complete,
         bytes=size,
         seconds=_within(header.seconds, LONGEST),
         last_use=_within(last_use, LATEST),
@@ -66,17 +83,18 @@ def row_of(header: PageHeader, size: int, last_use: float) -> Row:
 def row_of_other_version(found: FoundFile) -> Row:
     """For a page that cannot be read here, so that it counts, and can be evicted."""
     last_use = _within(found.changed, LATEST)
-    return Row(found.namespace, found.key, bytes(KEY_BYTES), "", b"", 0, found.size, 0.0, last_use)
+    return Row(found.namespace, found.key, "page", bytes(KEY_BYTES), "", b"", 0, 0, found.size, 0.0, last_use)
 
 
 def check_row(row: Row) -> Row:
     """The row itself. Raises FormatError when no page can have it: what stands in a damaged index is of any type."""
     blobs = (row.key, row.parent, row.ids)
-    counts = (row.position, row.bytes, row.hits)
+    counts = (row.position, row.complete, row.bytes, row.hits)
     times = ((row.seconds, LONGEST), (row.seconds_saved, LONGEST), (row.last_use, LATEST))
     if not (
         isinstance(row.namespace, str)
         and is_namespace(row.namespace)
+        and row.kind in KINDS
         and isinstance(row.tag, str)
         and all(isinstance(blob, bytes) for blob in blobs)
         and len(row.key) == len(row.parent) == KEY_BYTES

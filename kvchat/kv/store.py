@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kvchat.errors import FormatError
 from kvchat.formats.page import (
+    Kind,
     LayerGroup,
     OtherVersionError,
     PageHeader,
@@ -22,40 +23,62 @@ from kvchat.formats.page import (
     pack_ids,
     payload_checksum,
 )
-from kvchat.formats.state import LayerShape
+from kvchat.formats.rows import LayerShape, Part
 from kvchat.kv.budget import effective_budget, make_room
 from kvchat.kv.folder import PageFolder
 from kvchat.kv.index import PageIndex
-from kvchat.kv.matching import PAGE_TOKENS, Hit, Match, longest_prefix
+from kvchat.kv.matching import PAGE_TOKENS, Checkpoint, Hit, Match, longest_prefix, reachable
 from kvchat.kv.namespace import Namespace
-from kvchat.kv.pagefile import opened, read_header, read_rows, verify_payload
+from kvchat.kv.pagefile import Wanted, opened, read_header, read_rows, verify_payload
 from kvchat.kv.problems import PageDamaged, PageMissing, StoreUnwritable
 from kvchat.kv.rows import Row, check_name, row_of
 
-__all__ = ["PAGE_TOKENS", "Hit", "Match", "NewPage", "PageDamaged", "PageMissing", "PageStore", "StoreUnwritable"]
+__all__ = [
+    "PAGE_TOKENS",
+    "Checkpoint",
+    "Hit",
+    "Match",
+    "NewPage",
+    "NewRows",
+    "PageDamaged",
+    "PageMissing",
+    "PageStore",
+    "StoreUnwritable",
+    "Wanted",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """Rows of one part for a page: those of its last `cells` tokens. `layers`: shapes of all layers of the part;
+    `parts`: the payload (K rows of every layer, then V rows of every layer that has any)."""
+
+    part: Part
+    layers: tuple[LayerShape, ...]
+    cells: int
+    parts: tuple[memoryview, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NewPage:
-    """A page to be written.
+    """A page or a checkpoint to be written.
 
-    `parent` is the key of the history before it, `position` that of its first token, `layers` the shapes of all layers
-    of the cache, `parts` the payload (K rows of every layer, then V rows of every layer that has any), `seconds` what
-    computing it took, `labels` facts that are worth knowing.
+    `parent` is the key of the history before it, `position` that of the first token, `seconds` what computing it took,
+    `labels` facts that are worth knowing.
     """
 
     parent: bytes
     tag: str
     ids: tuple[int, ...]
     position: int
-    layers: tuple[LayerShape, ...]
-    parts: tuple[memoryview, ...]
+    groups: tuple[NewRows, ...]
     labels: Mapping[str, str]
     seconds: float
+    kind: Kind = "page"
 
     @property
     def payload_bytes(self) -> int:
-        return sum(part.nbytes for part in self.parts)
+        return sum(part.nbytes for group in self.groups for part in group.parts)
 
 
 class PageStore:
@@ -86,12 +109,17 @@ class PageStore:
         """
         return longest_prefix(self._index, self._id, parent or self._root, ids, self._distrusted)
 
+    def checkpoints(self, match: Match) -> list[Checkpoint]:
+        """The checkpoints within what was matched, in the order of their tokens."""
+        rows = self._index.checkpoints(self._id, [hit.parent for hit in match.hits])
+        return reachable(match, [row for row in rows if row.key not in self._distrusted])
+
     def match_as(self, namespace: Namespace, ids: Sequence[int]) -> int:
         """Tokens of the longest prefix of `ids` that pages of another namespace in this folder hold."""
         return longest_prefix(self._index, namespace.id, namespace.root, ids, self._distrusted).tokens
 
-    def read(self, hit: Hit, skip: int, views: Sequence[memoryview]) -> None:
-        """Fill `views` with rows [skip, hit.take) of a page: K rows of every layer, then V rows.
+    def read(self, hit: Hit | Checkpoint, wanted: Sequence[Wanted]) -> None:
+        """Fill the views of `wanted` with rows of a page, group by group.
 
         Raises PageDamaged or PageMissing, both a miss after which `match` does not give this hit again; the views then
         hold anything.
@@ -101,7 +129,8 @@ class PageStore:
                 header = read_header(fd)
                 check_name(header, self._id, hit.key)
                 self._check_hit(hit, header)
-                read_rows(fd, header, skip, hit.take, views)
+                for rows in wanted:
+                    read_rows(fd, header, rows)
         except OtherVersionError as error:
             self._distrusted.add(hit.key)
             raise PageMissing("a page of saved KV is of another version", "its tokens are computed again") from error
@@ -115,9 +144,11 @@ class PageStore:
             self._distrusted.add(hit.key)
             raise PageMissing(f"saved KV cannot be read: {error.strerror}", "it is computed again") from error
 
-    def _check_hit(self, hit: Hit, header: PageHeader) -> None:
+    def _check_hit(self, hit: Hit | Checkpoint, header: PageHeader) -> None:
         """A header that fits its name is right where the index says otherwise. Raises PageMissing after the repair."""
-        if pack_ids(header.ids) == hit.ids and (header.parent, header.tag) == (hit.parent, hit.tag):
+        kind = "checkpoint" if isinstance(hit, Checkpoint) else "page"
+        facts = header.kind, pack_ids(header.ids), header.parent, header.tag, header.complete
+        if facts == (kind, hit.ids, hit.parent, hit.tag, hit.complete):
             return
         try:
             self._index.add(row_of(header, header.payload_offset + header.payload_bytes, time.time()))
@@ -125,7 +156,7 @@ class PageStore:
             self._distrusted.add(hit.key)
         raise PageMissing("the index was wrong about a page of saved KV", "it has been corrected")
 
-    def used(self, hits: Sequence[Hit]) -> None:
+    def used(self, hits: Sequence[Hit | Checkpoint]) -> None:
         """Note that pages were just reused: time, count, and the seconds that computing the rows took once."""
         saved = [(hit.key, hit.seconds * hit.take / hit.rows) for hit in hits]
         with suppress(StoreUnwritable):  # only the order of eviction suffers
@@ -154,48 +185,88 @@ class PageStore:
     def put(self, page: NewPage) -> int:
         """Write a page and return its bytes; 0 when it, or one that begins with it, is there already.
 
-        Part-filled pages that this one begins with are dropped. Raises StoreUnwritable (disk full, no permission,
-        budget used up by protected pages), and ValueError when the parts do not have the sizes that the layers say.
+        Part-filled pages that this one begins with are dropped. One that lacks rows of a window gives way to one that
+        has them. Raises StoreUnwritable (disk full, no permission, budget used up by protected pages), and ValueError
+        when the parts do not have the sizes that the layers say.
         """
         header = self._header(page)
         self._index.need_file()
-        ids = pack_ids(page.ids)
-        beside = self._index.neighbours(self._id, page.parent, page.tag, ids)
-        if any(row.ids.startswith(ids) and self._is_sound(row) for row in beside):
+        row = row_of(header, 0, time.time())
+        if self._is_known(row):
             return 0
-        shorter = [
-            row
-            for row in self._index.prefixes(self._id, page.parent, page.tag, ids)
-            if not self._index.has_children(self._id, row.key)
-        ]
+        shorter = self._replaceable(row)
+        before = self._index.get(self._id, header.key)
         start = memoryview(encode_header(header))
         size = start.nbytes + page.payload_bytes
-        self._make_room(size - sum(row.bytes for row in shorter), page.parent)
-        self._folder.write(self.namespace, header.key, [start, *page.parts])
-        self._enter(row_of(header, size, time.time()), shorter)
+        self._make_room(size, page.parent, [*shorter, before] if before is not None else shorter)
+        self._folder.write(
+            self.namespace, header.key, [start, *(part for group in page.groups for part in group.parts)]
+        )
+        self._enter(replace(row, bytes=size), shorter)
         self._distrusted.discard(header.key)
         return size
+
+    def drop(self, checkpoints: Sequence[Checkpoint]) -> None:
+        """Delete checkpoints that are not wanted any more, except pinned ones. Never fails: what cannot be deleted
+        stays."""
+        for checkpoint in checkpoints:
+            row = self._index.get(self._id, checkpoint.key)
+            if row is not None and not row.pinned:
+                with suppress(StoreUnwritable):
+                    self._folder.remove(self._id, checkpoint.key)
+                    self._index.remove([(self._id, checkpoint.key)])
 
     def tidy(self) -> None:
         """Delete what writers that were killed left behind, an hour later. Never fails; lists all folders of pages."""
         self._folder.remove_stale()
 
     def _header(self, page: NewPage) -> PageHeader:
-        count = len(page.layers)
-        group = LayerGroup("full", tuple(range(count)), page.layers, page.position, len(page.ids))
-        if page.payload_bytes != group.payload_bytes or not page.ids:
-            raise ValueError(f"page of {page.payload_bytes} bytes, its layers have {group.payload_bytes}")
+        end = page.position + len(page.ids)
+        groups = tuple(
+            LayerGroup(rows.part, rows.layers, end - rows.cells, rows.cells, payload_checksum(rows.parts))
+            for rows in page.groups
+        )
+        for rows, group in zip(page.groups, groups, strict=True):
+            size = sum(part.nbytes for part in rows.parts)
+            if size != group.payload_bytes or rows.cells > len(page.ids):
+                raise ValueError(f"{rows.cells} cells of {size} bytes, the layers have {group.payload_bytes}")
+        if not page.ids:
+            raise ValueError("page without tokens")
         return PageHeader(
+            kind=page.kind,
             namespace=self._id,
             parent=page.parent,
             tag=page.tag,
             ids=page.ids,
             position=page.position,
-            groups=(group,),
+            groups=groups,
             labels=page.labels,
             seconds=page.seconds,
-            checksum=payload_checksum(page.parts),
         )
+
+    def _is_known(self, row: Row) -> bool:
+        """Whether the store has this page, with as many rows, or one that begins with it."""
+        if row.kind == "checkpoint":
+            known = self._index.get(self._id, row.key)
+            return known is not None and self._is_sound(known)
+        missing = row.tokens - row.complete
+        beside = self._index.neighbours(self._id, row.parent, row.tag, row.ids)
+        return any(
+            old.ids.startswith(row.ids) and old.tokens - old.complete <= missing and self._is_sound(old)
+            for old in beside
+        )
+
+    def _replaceable(self, row: Row) -> list[Row]:
+        """Part-filled pages that are worth nothing beside this one."""
+        if row.kind == "checkpoint":
+            return []
+        shorter = self._index.prefixes(self._id, row.parent, row.tag, row.ids)
+        missing = row.tokens - row.complete
+        return [
+            old
+            for old in shorter
+            if old.tokens - old.complete >= missing and not self._index.has_children(self._id, old.key)
+        ]
 
     def _is_sound(self, row: Row) -> bool:
         """Whether a page that the index knows can be read; if not, it is forgotten. A page is put again only after a
@@ -218,7 +289,7 @@ class PageStore:
             return False
         return True
 
-    def _make_room(self, size: int, parent: bytes) -> None:
+    def _make_room(self, size: int, parent: bytes, replaced: Sequence[Row]) -> None:
         used = self._index.total_bytes()
         try:
             budget = effective_budget(self._budget, self._path, used)
@@ -226,7 +297,9 @@ class PageStore:
             raise StoreUnwritable.because(error) from error
         if size > budget:
             raise StoreUnwritable("KV is not saved: one page is larger than the budget", "raise --kv-budget")
-        make_room(self._folder, self._index, used + size - budget, self._protected | {parent})
+        kept = self._protected | {parent, *(old.key for old in replaced)}
+        excess = used - sum(old.bytes for old in replaced) + size - budget
+        make_room(self._folder, self._index, excess, kept)
 
     def _enter(self, row: Row, shorter: Sequence[Row]) -> None:
         """Make a written page known, in place of shorter ones, whose pin and record of use go over to it."""

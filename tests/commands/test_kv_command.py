@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from kv_pages import Disk, page_files, put_chat
+from kv_pages import Disk, page_files, put_chat, put_states
 
 from kvchat.commands.kv import run_ls, run_show, run_verify
 from kvchat.errors import KvchatError
@@ -23,7 +23,24 @@ CHAIN_FIELDS = [
     "start",
     "tokens",
     "pages",
+    "checkpoints",
     "bytes",
+    "checkpoint_bytes",
+    "last_use",
+    "hits",
+    "seconds_saved",
+    "pinned",
+]
+PAGE_FIELDS = [
+    "page",
+    "kind",
+    "parent",
+    "namespace",
+    "tag",
+    "start",
+    "tokens",
+    "bytes",
+    "seconds",
     "last_use",
     "hits",
     "seconds_saved",
@@ -49,6 +66,20 @@ def test_ls_json(paths: Paths, disk: Disk) -> None:
     assert list(chain) == CHAIN_FIELDS
     assert chain["chain"] == keys[0].hex()[:12]
     assert (chain["parent"], chain["tokens"], chain["pages"], chain["pinned"]) == (None, 300, 3, False)
+    assert (chain["checkpoints"], chain["checkpoint_bytes"]) == (0, 0)
+
+
+def test_ls_json_counts_checkpoints(paths: Paths, disk: Disk) -> None:
+    store = disk.store()
+    put_chat(store, CHAT)
+    pages = sum(file.stat().st_size for file in page_files(paths.kv_folder))
+    put_states(store, CHAT, [100, 299])
+    out = io.StringIO()
+    run_ls(paths, json=True, out=out)
+    (chain,) = json.loads(out.getvalue())
+    everything = sum(file.stat().st_size for file in page_files(paths.kv_folder))
+    assert (chain["pages"], chain["checkpoints"], chain["tokens"]) == (3, 2, 300)
+    assert (chain["bytes"], chain["checkpoint_bytes"]) == (everything, everything - pages)
 
 
 def test_ls_of_nothing(paths: Paths) -> None:
@@ -67,10 +98,25 @@ def test_ls_table(paths: Paths, disk: Disk) -> None:
     out = io.StringIO()
     run_ls(paths, json=False, out=out)
     header, *lines = out.getvalue().splitlines()
-    assert " ".join(header.split()) == "chain parent model k/v start tokens pages size last use hits saved pinned"
-    assert [line.split()[4:7] for line in lines[:3]].count(["0", "128", "1"]) == 1
+    assert (
+        " ".join(header.split()) == "chain parent model k/v start tokens pages states size last use hits saved pinned"
+    )
+    assert [line.split()[4:8] for line in lines[:3]].count(["0", "128", "1", "-"]) == 1
     assert all(line[header.index("model") :].startswith("Tiny") for line in lines[:3])
     assert lines[-1].startswith("4 pages, ")
+    assert "checkpoint" not in lines[-1]
+
+
+def test_ls_table_counts_checkpoints(paths: Paths, disk: Disk) -> None:
+    store = disk.store()
+    put_chat(store, CHAT)
+    for ends, words in (([299], "3 pages, 1 checkpoint, "), ([100, 128], "3 pages, 3 checkpoints, ")):
+        put_states(store, CHAT, ends)
+        out = io.StringIO()
+        run_ls(paths, json=False, out=out)
+        _, line, _, total = out.getvalue().splitlines()
+        assert line.split()[4:8] == ["0", "300", "3", words.split()[2]]
+        assert total.startswith(words)
 
 
 def test_names_of_models_cannot_write_to_the_terminal(paths: Paths, disk: Disk) -> None:
@@ -95,6 +141,30 @@ def test_show(paths: Paths, disk: Disk) -> None:
     run_show(paths, keys[0].hex()[:5], json=False, out=out)
     for word in ("Tiny", "ab" * 16, "0.3.36", "f16 / f16", "base 10000.0", keys[2].hex()[:12]):
         assert word in out.getvalue()
+    assert "checkpoint" not in out.getvalue()
+
+
+def test_show_lists_checkpoints_behind_the_pages_in_which_they_lie(paths: Paths, disk: Disk) -> None:
+    store = disk.store()
+    keys = put_chat(store, CHAT)
+    put_states(store, CHAT, [299, 100, 256, 128])
+    order = [("page", 128), ("checkpoint", 100), ("checkpoint", 128), ("page", 256), ("checkpoint", 256)]
+    order += [("page", 300), ("checkpoint", 299)]
+    out = io.StringIO()
+    run_show(paths, keys[0].hex()[:5], json=True, out=out)
+    rows = json.loads(out.getvalue())
+    assert [list(row) for row in rows] == [PAGE_FIELDS] * 7
+    assert [(row["kind"], row["start"] + row["tokens"]) for row in rows] == order
+    assert {row["page"] for row in rows} == {file.name for file in page_files(paths.kv_folder)}
+    assert [row["parent"] for row in rows if row["kind"] == "checkpoint"][2:] == [keys[0].hex(), keys[1].hex()]
+    out = io.StringIO()
+    run_show(paths, keys[0].hex()[:5], json=False, out=out)
+    facts, table = out.getvalue().split("\n\n")
+    (line,) = [line for line in facts.splitlines() if line.startswith("checkpoints")]
+    assert "4 recurrent states, " in line
+    header, *lines = table.splitlines()
+    assert " ".join(header.split()) == "page kind tag start tokens size computed in last use hits saved pinned"
+    assert [(cells[1], int(cells[3]) + int(cells[4])) for cells in map(str.split, lines)] == order
 
 
 def test_show_of_a_chain_without_description(paths: Paths, disk: Disk) -> None:
@@ -150,3 +220,16 @@ def test_verify_tells_of_other_versions_and_of_a_wrong_index(paths: Paths, disk:
         "1 page of another version of kvchat, left where they are",
         "2 pages wrong in the index, corrected",
     ]
+
+
+def test_verify_sees_a_damaged_checkpoint(paths: Paths, disk: Disk) -> None:
+    store = disk.store()
+    put_chat(store, CHAT)
+    put_states(store, CHAT, [100])
+    (found,) = store.checkpoints(store.match(CHAT))
+    file = disk.file(found.key)
+    file.write_bytes(file.read_bytes()[:-1] + b"\xff")
+    out = io.StringIO()
+    run_verify(paths, json=True, out=out)
+    (report,) = json.loads(out.getvalue())
+    assert (report["pages"], report["damaged"]) == (3, 1)

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gguf
+import numpy as np
 import pytest
 import tiny
 
@@ -124,8 +126,58 @@ def test_show_json(kind: str, overrides: dict[str, Any], expected: dict[str, int
     tiny.build(kind, paths.models_folder, **overrides)
     facts = json.loads(show(paths, kind, as_json=True))
     assert facts["kv_bytes_per_token"] == expected
-    assert facts["kept_on_disk"] is (kind != "mamba")
+    assert facts["kept_on_disk"] is True
     assert facts["chat_template"] is True
+
+
+@pytest.mark.parametrize(
+    ("kind", "attention", "reuse", "parts"),
+    [
+        ("mqa", "MQA, 2 layers", "pages of 128 tokens", ["full"]),
+        ("deepseek2", "MLA, 2 layers", "pages of 128 tokens", ["full"]),
+        (
+            "gemma3",
+            "SWA, 4 layers, window 128 tokens",
+            "pages of 128 tokens, window rows with them",
+            ["full", "window"],
+        ),
+        ("mamba", "recurrent, 2 layers", "checkpoints of the recurrent state", ["state"]),
+        (
+            "jamba",
+            "hybrid, 4 layers",
+            "checkpoints of the recurrent state; attention rows in pages of 128 tokens",
+            ["full", "state"],
+        ),
+        (
+            "lfm2swa",
+            "hybrid, 4 layers, window 128 tokens",
+            "checkpoints of the recurrent state; attention rows in pages of 128 tokens, window rows with them",
+            ["full", "window", "state"],
+        ),
+    ],
+)
+def test_show_says_how_reuse_works(kind: str, attention: str, reuse: str, parts: list[str], paths: Paths) -> None:
+    tiny.build(kind, paths.models_folder)
+    lines = show(paths, kind).splitlines()
+    facts = {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in lines}
+    assert (facts["attention"], facts["reuse"]) == (attention, reuse)
+    assert json.loads(show(paths, kind, as_json=True))["state_parts"] == parts
+
+
+def test_show_says_when_a_state_is_not_kept(paths: Paths) -> None:
+    writer = gguf.GGUFWriter(paths.models_folder / "sparse.gguf", "minimax-m3")
+    writer.add_block_count(2)
+    writer.add_context_length(4096)
+    writer.add_embedding_length(128)
+    writer.add_head_count(2)
+    writer.add_uint32("minimax-m3.attention.indexer.key_length", 64)
+    writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert "only in memory: kvchat does not take this state apart" in show(paths, "sparse")
+    assert json.loads(show(paths, "sparse", as_json=True))["kept_on_disk"] is False
 
 
 def test_show_without_template(paths: Paths) -> None:

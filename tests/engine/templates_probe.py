@@ -12,9 +12,10 @@ from pathlib import Path
 from kvchat.backend.protocol import Generate, PromptReady, TextDelta
 from kvchat.backend.values import EngineConfig, PromptMessage, Sampling
 from kvchat.engine import llama
+from kvchat.engine.cells import Cells
 from kvchat.engine.context import Context
 from kvchat.engine.model import Model
-from kvchat.engine.reuse import Cells
+from kvchat.engine.reuse import Reuser
 from kvchat.engine.template import ChatTemplate
 from kvchat.engine.turn import Turn
 from kvchat.errors import KvchatError
@@ -38,9 +39,8 @@ def main() -> None:
 
 
 def ten_turns(model: Model, context: Context) -> list[list[int]]:
-    cells = Cells(context, None)
-    cells.truncate(0)
-    context.clear()
+    cells = Cells(context.memory, b"")
+    context.memory.clear()
     messages = [PromptMessage("system", "Be brief.")]
     rows = []
     for number in range(TURNS):
@@ -52,6 +52,7 @@ def ten_turns(model: Model, context: Context) -> list[list[int]]:
             model,
             context,
             cells,
+            Reuser(cells, None),
             None,
             events.append,
         )

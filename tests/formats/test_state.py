@@ -1,166 +1,232 @@
-"""The blob layout is written out by hand here, after llama-kv-cache.cpp (state_write_meta, state_write_data)."""
+"""What llama.cpp writes is read as it is meant; damage in any part is a FormatError."""
 
 from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from blob_layout import BLOBS, F16, GQA, NARROW, Q8_0, STATE, Blob, of, recurrent, row
 
 from kvchat.errors import FormatError
-from kvchat.formats.state import BlobBuffer, LayerShape, parse
+from kvchat.formats.rows import LayerShape, Part, joined
+from kvchat.formats.state import Layout, parse
 
-F32, F16, Q4_0, Q8_0, BF16 = 0, 1, 2, 8, 30
-
-GQA = (LayerShape(F16, 8, F16, 4), LayerShape(F16, 6, F16, 12))
-QUANTIZED = (LayerShape(Q8_0, 34, Q4_0, 18), LayerShape(Q8_0, 34, Q4_0, 18))
-MLA = (LayerShape(F16, 10, 0, 0), LayerShape(F16, 10, 0, 0))
-WIDE = (LayerShape(F32, 4, F32, 8),)
-BRAIN = (LayerShape(Q8_0, 34, BF16, 6),)
+every_blob = pytest.mark.parametrize("made", BLOBS.values(), ids=BLOBS.keys())
+PLAIN = Layout(("full",))
 
 
-def row(kind: str, layer: int, position: int, size: int) -> bytes:
-    """The bytes of a row; every row and every place in it differs from its neighbours."""
-    seed = position * 31 + layer * 7 + (100 if kind == "v" else 0)
-    return bytes((seed + 3 * i) % 256 for i in range(size))
+@every_blob
+def test_parse_gives_rows_in_position_order(made: Blob) -> None:
+    found = parse(made.encoded(seq_id=5), made.layout)
+    assert list(found) == list(made.filled)
+    for part, (shape, positions) in made.filled.items():
+        rows = found[part]
+        assert rows.positions.tolist() == list(positions) and rows.positions.dtype == np.int32
+        assert rows.shape == shape
+        for i, each in enumerate(shape.layers):
+            assert rows.k(i).tobytes() == b"".join(row("k", i, at, each.k_row, part) for at in positions)
+            assert rows.k(i).shape == (len(positions), each.k_row)
+            assert rows.v(i).tobytes() == b"".join(row("v", i, at, each.v_row, part) for at in positions)
+            assert rows.v(i).shape == (len(positions), each.v_row)
 
 
-def blob(layers: Sequence[LayerShape], positions: Sequence[int], v_trans: bool, seq_id: int = 0) -> bytes:
-    out = struct.pack("<IiII", 0xAF143CD8, seq_id, 1, len(positions))
-    if not positions:
-        return out
-    out += b"".join(struct.pack("<iIi", position, 1, seq_id) for position in positions)
-    out += struct.pack("<II", int(v_trans), len(layers))
-    for i, shape in enumerate(layers):
-        out += struct.pack("<iQ", shape.k_type, shape.k_row)
-        out += b"".join(row("k", i, position, shape.k_row) for position in positions)
-    for i, shape in enumerate(layers):
-        if not shape.v_row:
-            continue
-        rows = [row("v", i, position, shape.v_row) for position in positions]
-        if v_trans:
-            size = {F32: 4, F16: 2, BF16: 2}[shape.v_type]
-            out += struct.pack("<iII", shape.v_type, size, shape.v_row // size)
-            for start in range(0, shape.v_row, size):
-                out += b"".join(each[start : start + size] for each in rows)
-        else:
-            out += struct.pack("<iQ", shape.v_type, shape.v_row) + b"".join(rows)
-    return out
+@every_blob
+def test_cells_out_of_order_are_sorted(made: Blob) -> None:
+    """The window is a ring: its cells begin anywhere."""
+    turned = {part: (shape, [*at[2:], *reversed(at[:2])]) for part, (shape, at) in made.parts.items()}
+    found = parse(replace(made, parts=turned).encoded(), made.layout)
+    for part, (_, positions) in made.filled.items():
+        assert found[part].positions.tolist() == sorted(positions)
+        assert [each.tobytes() for each in found[part].payload()] == made.payload(part, sorted(positions))
 
 
-KINDS = [  # layers, V transposed (flash attention off)
-    (GQA, False),
-    (GQA, True),
-    (QUANTIZED, False),
-    (MLA, False),
-    (MLA, True),
-    (WIDE, True),
-    (BRAIN, True),  # K and V of different types
-]
+@every_blob
+def test_payload_is_all_k_then_all_v_from_any_cell_on(made: Blob) -> None:
+    found = parse(made.encoded(), made.layout)
+    for part, (shape, positions) in made.filled.items():
+        for first in range(len(positions)):
+            payload = found[part].payload(first)
+            assert [each.tobytes() for each in payload] == made.payload(part, positions[first:])
+            assert sum(each.nbytes for each in payload) == (len(positions) - first) * shape.cell_bytes
 
 
-def test_size_of_a_real_blob() -> None:
-    """SmolLM2-135M: 30 layers, 3 KV heads of 64, f16; 100 tokens are 2,305,944 bytes in llama.cpp."""
-    buffer = BlobBuffer([LayerShape(F16, 384, F16, 384)] * 30, range(100), False)
-    assert buffer.finish().nbytes == 12 + 4 + 12 * 100 + 8 + 30 * (12 + 12) + 100 * 30 * (384 + 384) == 2_305_944
+def test_cell_bytes() -> None:
+    assert of(*GQA).cell_bytes == 8 + 6 + 4 + 12
+    assert of().cell_bytes == 0
+    assert recurrent(*STATE).cell_bytes == 12 + 8 + 20 + 16
 
 
-@pytest.mark.parametrize(("layers", "v_trans"), KINDS)
-def test_parse_gives_rows_in_position_order(layers: tuple[LayerShape, ...], v_trans: bool) -> None:
-    state = parse(blob(layers, [4, 5, 6, 9], v_trans))
-    assert state.positions.tolist() == [4, 5, 6, 9] and state.positions.dtype == np.int32
-    assert state.layers == layers
-    assert state.v_trans == v_trans
-    for i, shape in enumerate(layers):
-        assert state.k(i).tobytes() == b"".join(row("k", i, position, shape.k_row) for position in (4, 5, 6, 9))
-        assert state.v(i).shape == (4, shape.v_row)
-        assert state.v(i).tobytes() == b"".join(row("v", i, position, shape.v_row) for position in (4, 5, 6, 9))
+@pytest.mark.parametrize("name", ["gqa", "full and window", "hybrid with window", "recurrent", "m-rope"])
+def test_rows_are_views_of_the_blob(name: str) -> None:
+    raw = np.frombuffer(BLOBS[name].encoded(), np.uint8)
+    for rows in parse(raw.data, BLOBS[name].layout).values():
+        for layer in range(len(rows.shape.layers)):
+            assert np.shares_memory(rows.k(layer), raw)
+            assert np.shares_memory(rows.v(layer), raw)
 
 
-@pytest.mark.parametrize(("layers", "v_trans"), KINDS)
-def test_cells_out_of_order_are_sorted(layers: tuple[LayerShape, ...], v_trans: bool) -> None:
-    sorted_state = parse(blob(layers, [3, 7, 8], v_trans))
-    state = parse(blob(layers, [8, 3, 7], v_trans))
-    assert state.positions.tolist() == [3, 7, 8]
-    assert [part.tobytes() for part in state.payload_parts()] == [
-        part.tobytes() for part in sorted_state.payload_parts()
-    ]
+def test_parts_without_cells_are_left_out() -> None:
+    assert parse(BLOBS["no cells"].encoded(), PLAIN) == {}
+    empty = Blob({"full": (of(*GQA), []), "window": (of(*NARROW), []), "state": (recurrent(*STATE), [])})
+    assert parse(empty.encoded(), empty.layout) == {}
 
 
-def test_payload_is_all_k_then_all_v() -> None:
-    state = parse(blob(GQA, [0, 1], True))
-    expected = [("k", 0, 8), ("k", 1, 6), ("v", 0, 4), ("v", 1, 12)]
-    assert [part.tobytes() for part in state.payload_parts()] == [
-        row(kind, layer, 0, size) + row(kind, layer, 1, size) for kind, layer, size in expected
-    ]
+def test_layout_without_the_other_parts() -> None:
+    layout = Layout(("full", "window", "state"), False, True)
+    assert layout.only("state", "window") == Layout(("window", "state"), False, True)
+    assert layout.only() == Layout((), False, True)
 
 
-def test_rows_are_views_of_the_blob() -> None:
-    raw = np.frombuffer(blob(GQA, [0, 1, 2], False), np.uint8)
-    state = parse(raw.data)
-    for layer in range(2):
-        assert np.shares_memory(state.k(layer), raw)
-        assert np.shares_memory(state.v(layer), raw)
+# ------------------------------------------------------------------ joined
 
 
-@pytest.mark.parametrize("positions", [[], [7], [0, 1, 2, 3, 4], [2, 3, 11]])
-@pytest.mark.parametrize(("layers", "v_trans"), KINDS)
-def test_buffer_builds_the_same_bytes(layers: tuple[LayerShape, ...], v_trans: bool, positions: list[int]) -> None:
-    buffer = BlobBuffer(layers, positions, v_trans, seq_id=3)
-    for start in range(0, len(positions), 2):  # two cells at a time, the last piece may be one
-        there = positions[start : start + 2]
-        rows = [b"".join(row("k", i, p, shape.k_row) for p in there) for i, shape in enumerate(layers)]
-        rows += [b"".join(row("v", i, p, shape.v_row) for p in there) for i, shape in enumerate(layers) if shape.v_row]
-        for view, raw in zip(buffer.views(start, len(there)), rows, strict=True):
-            view[:] = raw
-    assert bytes(buffer.finish()) == blob(layers, positions, v_trans, seq_id=3)
-    assert not buffer.finish().readonly
+@every_blob
+def test_joined_pieces_are_the_whole(made: Blob) -> None:
+    for part, (shape, positions) in made.filled.items():
+        pieces = []
+        for start in range(0, len(positions), 2):
+            cut = replace(made, parts={part: (shape, positions[start : start + 2])})
+            pieces.append(parse(cut.encoded(), cut.layout)[part])
+        whole = joined(pieces)
+        assert whole.positions.tolist() == list(positions) and whole.positions.dtype == np.int32
+        assert whole.shape == shape
+        assert [each.tobytes() for each in whole.payload()] == made.payload(part, positions)
 
 
-def test_empty_state() -> None:
-    state = parse(blob(GQA, [], False))
-    assert len(state.positions) == 0
-    assert state.payload_parts() == []
+def test_one_piece_is_not_copied() -> None:
+    rows = parse(BLOBS["gqa"].encoded(), PLAIN)["full"]
+    assert joined([rows]) is rows
 
 
-@pytest.mark.parametrize(("layers", "v_trans"), KINDS)
-def test_every_truncation_is_refused(layers: tuple[LayerShape, ...], v_trans: bool) -> None:
-    raw = blob(layers, [0, 1, 2], v_trans)
-    k_only = 16 + 36 + 8 + sum(12 + 3 * shape.k_row for shape in layers)  # this prefix is a whole MLA blob
-    for size in range(len(raw)):
-        if size != k_only:
-            with pytest.raises(FormatError):
-                parse(raw[:size])
+# ------------------------------------------------------------------ damage
+
+
+def whole_beginnings(made: Blob) -> set[int]:
+    """Lengths at which the blob ends with as many S rows as R rows: that is also the whole blob of a model with fewer
+    recurrent layers."""
+    if "state" not in made.parts:
+        return set()
+    layers = made.parts["state"][0].layers
+    sizes = [each.k_row for each in layers] + [each.v_row for each in layers]
+    end = len(made.encoded())
+    return {end - sum(12 + size for size in sizes[rows:]) for rows in range(0, len(sizes), 2)}
+
+
+@every_blob
+def test_every_truncation_is_refused(made: Blob) -> None:
+    raw = made.encoded()
+    for size in set(range(len(raw))) - whole_beginnings(made):
+        with pytest.raises(FormatError):
+            parse(raw[:size], made.layout)
+
+
+@every_blob
+def test_more_bytes_are_refused(made: Blob) -> None:
+    raw = made.encoded()
+    more = [b"\0", b"\xff", bytes(11)]
+    if "state" not in made.parts:
+        more += [bytes(12), struct.pack("<iQ", F16, 0) * 2, struct.pack("<II", 1, 0)]
+    for extra in more:
+        with pytest.raises(FormatError):
+            parse(raw + extra, made.layout)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Blob({"state": (recurrent(*STATE), [8, 9])}),  # two states
+        Blob({"full": (of(LayerShape(F16, 0, F16, 4)), [8, 9])}),  # cells without keys
+        Blob({"full": (of(*GQA), [8, 9]), "window": (of(LayerShape(F16, 0, F16, 4)), [9])}),
+    ],
+)
+def test_whole_blobs_of_what_cannot_be_are_refused(made: Blob) -> None:
     with pytest.raises(FormatError):
-        parse(raw + b"\0")
+        parse(made.encoded(), made.layout)
+
+
+def test_rows_of_one_more_layer_than_the_model_has_are_refused() -> None:
+    made = BLOBS["recurrent in every layer"]
+    rows = struct.pack("<iQ", 0, 4) + bytes(4)
+    for count in (1, 2):
+        with pytest.raises(FormatError):
+            parse(made.encoded() + rows * count, made.layout)
 
 
 HUGE = b"\xff\xff\xff\xff"
-DAMAGE = [  # offset into a GQA blob of two cells, bytes that are put there
-    (0, b"\0"),  # magic
-    (8, struct.pack("<I", 2)),  # streams
-    (8, struct.pack("<I", 0)),
-    (12, HUGE),  # cells
-    (16, struct.pack("<i", -1)),  # a negative position
-    (16, struct.pack("<i", 1)),  # one position twice
-    (20, struct.pack("<I", 2)),  # a cell of two sequences
-    (40, struct.pack("<I", 2)),  # v_trans
-    (44, HUGE),  # layers
-    (44, struct.pack("<I", 0)),
-    (52, HUGE + HUGE),  # row bytes
-    (52, bytes(8)),
+CELLS_DAMAGE = [  # offset into a part of GQA layers with two cells, bytes that are put there
+    (0, struct.pack("<I", 2)),  # streams
+    (0, struct.pack("<I", 0)),
+    (4, HUGE),  # cells
+    (4, struct.pack("<I", 3)),
+    (4, struct.pack("<I", 1)),
+    (8, struct.pack("<i", -1)),  # a negative position
+    (8, struct.pack("<i", 9)),  # one position twice
+    (12, struct.pack("<I", 2)),  # a cell of two sequences
+    (12, struct.pack("<I", 0)),
+    (32, struct.pack("<I", 2)),  # v_trans
+    (32, HUGE),
+    (36, HUGE),  # layers
+    (36, struct.pack("<I", 0)),
+    (36, struct.pack("<I", 1)),
+    (44, HUGE + HUGE),  # row bytes
+    (44, bytes(8)),
+    (44, struct.pack("<Q", 9)),
 ]
+STATE_DAMAGE = [  # offset into a recurrent state of two layers out of six
+    (0, struct.pack("<I", 2)),  # cells
+    (0, HUGE),
+    (4, struct.pack("<i", -1)),  # the position
+    (8, struct.pack("<I", 1)),  # sequences
+    (8, HUGE),
+    (12, struct.pack("<I", 1)),  # s_trans
+    (12, HUGE),
+    (16, struct.pack("<I", 0)),  # layers of the model
+    (16, struct.pack("<I", 1)),
+    (24, HUGE + HUGE),  # row bytes
+    (24, struct.pack("<Q", 2**62)),
+    (24, struct.pack("<Q", 13)),
+]
+TWO = [8, 9]
+PARTS_OF: dict[str, Blob] = {
+    "plain": Blob({"full": (of(*GQA), TWO)}),
+    "full and window": Blob({"full": (of(*GQA), TWO), "window": (of(*GQA), TWO)}),
+    "hybrid": Blob({"full": (of(*GQA), TWO), "state": (recurrent(*STATE), [9])}),
+    "hybrid with window": Blob({"full": (of(*GQA), TWO), "window": (of(*GQA), TWO), "state": (recurrent(*STATE), [9])}),
+    "recurrent": Blob({"state": (recurrent(*STATE), [9])}),
+}
 
 
-@pytest.mark.parametrize(("offset", "raw"), DAMAGE)
-def test_absurd_counts_are_refused(offset: int, raw: bytes) -> None:
-    damaged = bytearray(blob(GQA, [0, 1], False))
-    damaged[offset : offset + len(raw)] = raw
+def damage() -> list[tuple[str, Part, int, bytes]]:
+    return [
+        (name, part, offset, raw)
+        for name, made in PARTS_OF.items()
+        for part in made.parts
+        for offset, raw in (STATE_DAMAGE if part == "state" else CELLS_DAMAGE)
+    ]
+
+
+@pytest.mark.parametrize(("name", "part", "offset", "raw"), damage())
+def test_absurd_counts_are_refused_in_every_part(name: str, part: Part, offset: int, raw: bytes) -> None:
+    made = PARTS_OF[name]
+    before = {each: made.parts[each] for each in list(made.parts)[: list(made.parts).index(part)]}
+    start = len(Blob(before).encoded())
+    damaged = bytearray(made.encoded())
+    assert damaged[start + offset : start + offset + len(raw)] != raw
+    damaged[start + offset : start + offset + len(raw)] = raw
     with pytest.raises(FormatError):
-        parse(bytes(damaged))
+        parse(bytes(damaged), made.layout)
+
+
+@every_blob
+def test_another_magic_is_refused(made: Blob) -> None:
+    raw = made.encoded()
+    for wrong in (b"\0" + raw[1:], raw[:3] + b"\xae" + raw[4:]):
+        with pytest.raises(FormatError, match="magic"):
+            parse(wrong, made.layout)
 
 
 @pytest.mark.parametrize(
@@ -172,41 +238,62 @@ def test_absurd_counts_are_refused(offset: int, raw: bytes) -> None:
         (F16, 2, 0xFFFFFFFF),
     ],
 )
-def test_absurd_transposed_v_is_refused(header: tuple[int, int, int]) -> None:
-    raw = bytearray(blob(GQA[:1], [0, 1], True))
-    at = 16 + 24 + 8 + 12 + 2 * 8
+@pytest.mark.parametrize("part", ["full", "window"])
+def test_absurd_transposed_v_is_refused(part: Part, header: tuple[int, int, int]) -> None:
+    turned = of(GQA[0], v_trans=True)
+    made = Blob({"full": (turned, TWO), "window": (turned, TWO)})
+    size = 8 + 24 + 8 + 12 + 2 * 8 + 12 + 2 * 4
+    assert len(made.encoded()) == 8 + 2 * size
+    raw = bytearray(made.encoded())
+    at = 8 + (size if part == "window" else 0) + 8 + 24 + 8 + 12 + 2 * 8
     raw[at : at + 12] = struct.pack("<iII", *header)
     with pytest.raises(FormatError):
-        parse(bytes(raw))
+        parse(bytes(raw), made.layout)
 
 
-def test_m_rope_cells_are_refused() -> None:
-    """Their metadata has 12 bytes more between the count of sequences and the sequence (llama_kv_cell_ext)."""
-    cells = b"".join(struct.pack("<iIiiii", position, 1, 0, 0, 5, 0) for position in range(3))
-    rest = blob(GQA, [0, 1, 2], False)[16 + 36 :]
-    with pytest.raises(FormatError):
-        parse(struct.pack("<IiII", 0xAF143CD8, 0, 1, 3) + cells + rest)
+LAYOUTS = [
+    Layout(parts, has_v, plane)
+    for parts in (
+        ("full",),
+        ("window",),
+        ("state",),
+        ("full", "window"),
+        ("full", "state"),
+        ("window", "state"),
+        ("full", "window", "state"),
+    )
+    for has_v in (True, False)
+    for plane in (True, False)
+]
 
 
-def test_random_damage_never_escapes_as_another_error() -> None:
-    source = random.Random(5)
-    raw = blob(GQA, [0, 1, 2], True)
-    for _ in range(2000):
-        damaged = bytearray(raw)
-        for _ in range(source.randint(1, 4)):
-            damaged[source.randrange(len(raw))] = source.randrange(256)
-        with suppress(FormatError):
-            parse(bytes(damaged))
+def kind_of(layout: Layout) -> object:
+    """A blob does not say whether cells are a window, and a recurrent state has neither V nor two dimensions."""
+    kinds = ["state" if part == "state" else "cells" for part in layout.parts]
+    return (kinds, layout.has_v, layout.plane) if "cells" in kinds else kinds
 
 
 @pytest.mark.parametrize(
-    ("layers", "v_trans"),
-    [
-        (QUANTIZED, True),  # no whole elements
-        ((LayerShape(F16, 4, F16, 3),), True),
-        ((LayerShape(F16, 4, F16, 4), LayerShape(F16, 4, 0, 0)), False),  # V in one layer only
-    ],
+    "name",
+    ["gqa", "gqa, V transposed", "mla", "full and window", "hybrid", "hybrid with window", "recurrent", "m-rope"],
 )
-def test_impossible_buffers_are_refused(layers: tuple[LayerShape, ...], v_trans: bool) -> None:
-    with pytest.raises(ValueError):
-        BlobBuffer(layers, [0], v_trans)
+def test_blobs_of_another_kind_of_memory_are_refused(name: str) -> None:
+    """Also those with M-RoPE cells, which have 12 bytes more between the count of sequences and the sequence
+    (llama_kv_cell_ext), and the other way round."""
+    made = BLOBS[name]
+    for layout in LAYOUTS:
+        if kind_of(layout) != kind_of(made.layout):
+            with pytest.raises(FormatError):
+                parse(made.encoded(), layout)
+
+
+@every_blob
+def test_random_damage_never_escapes_as_another_error(made: Blob) -> None:
+    source = random.Random(5)
+    raw = made.encoded()
+    for _ in range(400):
+        damaged = bytearray(raw)
+        for _ in range(source.randint(1, 4)):
+            damaged[source.randrange(len(raw))] = source.choice((0, 1, 2, 255, source.randrange(256)))
+        with suppress(FormatError):
+            parse(bytes(damaged), made.layout)

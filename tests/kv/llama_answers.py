@@ -1,6 +1,7 @@
 """Asks llama.cpp itself, in a process of its own (it may abort): bytes per token, rotation, which contexts it builds.
 
 usage: llama_answers.py MODEL...   prints one JSON object per model: {"K V FA": {...} or null}
+For the cases in BLOBS the state of the sequence is written to "MODEL.K V FA" after LONGEST tokens.
 """
 
 from __future__ import annotations
@@ -9,13 +10,11 @@ import ctypes
 import json
 import math
 import sys
+from pathlib import Path
 
 import llama_cpp as llama
+from llama_cases import BLOBS, CASES, FLASH, LONG, LONGEST, ROLLBACK, SHORT, TYPES
 
-TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2, "bf16": 30}
-FLASH = {"on": 1, "off": 0, "auto": -1}
-CASES = [("f16", "f16"), ("q8_0", "q8_0"), ("q4_0", "q4_0"), ("q8_0", "f16"), ("f16", "q8_0"), ("bf16", "bf16")]
-SHORT, LONG = 40, 48
 _log: list[str] = []
 
 
@@ -31,16 +30,18 @@ def ask(path: str) -> dict[str, object]:
     model = llama.llama_model_load_from_file(path.encode(), parameters)
     if not model:
         raise SystemExit(f"{path} does not load: {''.join(_log)[-2000:]}")
-    answers = {f"{k} {v} {flash}": _context(model, k, v, flash) for k, v in CASES for flash in FLASH}
+    answers = {case: _context(model, path, case) for case in CASES}
     llama.llama_model_free(model)
     return answers
 
 
-def _context(model: object, k: str, v: str, flash: str) -> dict[str, object] | None:
+def _context(model: object, path: str, case: str) -> dict[str, object] | None:
+    k, v, flash = case.split()
     parameters = llama.llama_context_default_params()
     parameters.n_ctx, parameters.n_threads, parameters.n_threads_batch = 512, 1, 1
     parameters.type_k, parameters.type_v, parameters.flash_attn_type = TYPES[k], TYPES[v], FLASH[flash]
     parameters.kv_unified, parameters.n_seq_max, parameters.offload_kqv = True, 1, False
+    parameters.n_rs_seq = ROLLBACK
     _log.clear()
     context = llama.llama_init_from_model(model, parameters)
     if not context:
@@ -50,8 +51,21 @@ def _context(model: object, k: str, v: str, flash: str) -> dict[str, object] | N
     short = llama.llama_state_seq_get_size(context, 0)
     finite &= _decode(model, context, LONG - SHORT)
     long = llama.llama_state_seq_get_size(context, 0)
+    if case in BLOBS:
+        finite &= _decode(model, context, LONGEST - LONG)
+        Path(f"{path}.{case}").write_bytes(_state(context))
+    states = llama.llama_n_rs_seq(context)
     llama.llama_free(context)
-    return {"per_token": (long - short) // (LONG - SHORT), "rotated": rotated, "finite": finite, "bytes": long}
+    per_token = (long - short) // (LONG - SHORT)
+    return {"per_token": per_token, "rotated": rotated, "finite": finite, "states": states}
+
+
+def _state(context: object) -> bytes:
+    size = llama.llama_state_seq_get_size_ext(context, 0, 0)
+    buffer = (ctypes.c_uint8 * size)()
+    if llama.llama_state_seq_get_data_ext(context, buffer, size, 0, 0) != size:
+        raise SystemExit("llama_state_seq_get_data_ext failed")
+    return bytes(buffer)
 
 
 def _decode(model: object, context: object, count: int) -> bool:

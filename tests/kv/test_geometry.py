@@ -1,45 +1,25 @@
-"""The cache's shape: arithmetic on published models, and llama.cpp's own answers on the tiny ones."""
+"""The cache's shape: arithmetic on published models."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
+from kv_shapes import header, shape
 
-from kvchat.errors import FormatError, KvchatError
-from kvchat.formats.gguf import Array, GgufHeader, Number, Value, read_header
+from kvchat.formats.gguf import read_header
 from kvchat.kv.geometry import Geometry, geometry
-
-CELL = 12  # position, number of sequences, sequence id: once per token in a state blob
-
-
-def header(architecture: str, **values: Value | list[Number]) -> GgufHeader:
-    """A header with these keys of the architecture; `__` stands for a dot. Lists become arrays."""
-    defaults: dict[str, Any] = {"context_length": 4096, "embedding_length": 2048}
-    metadata: dict[str, Value] = {}
-    for key, value in {**defaults, **values}.items():
-        name = f"{architecture}.{key.replace('__', '.')}"
-        metadata[name] = Array("int32", len(value), tuple(value)) if isinstance(value, list) else value
-    return GgufHeader(3, architecture, metadata, (), 0, 0, 0)
-
-
-def shape(architecture: str, layers: int, heads: Any, kv_heads: Any, size: int, **values: Any) -> Geometry:
-    attention = {"attention__head_count": heads, "attention__head_count_kv": kv_heads}
-    sizes = {"attention__key_length": size, "attention__value_length": size} if size else {}
-    return geometry(header(architecture, block_count=layers, **attention, **sizes, **values))
-
 
 # ------------------------------------------------------------------ plain KV
 
 
 def test_smollm2(smollm2: Path) -> None:
     found = geometry(read_header(smollm2))
-    assert (found.attention, found.layers, found.paged, found.context_trained) == ("GQA", 30, True, 8192)
+    assert (found.attention, found.layers, found.context_trained) == ("GQA", 30, 8192)
+    assert (found.parts, found.kept, found.has_v) == (("full",), True, True)
+    assert not found.plane_positions
+    assert not found.rollback
     assert (found.head_k, found.head_v, found.window, found.state_bytes) == (64, 64, 0, 0)
     assert found.bytes_per_token("f16", "f16") == 30 * (192 + 192) * 2 == 23_040
     assert found.bytes_per_token("q8_0", "q8_0") == 30 * 2 * (192 // 32) * 34 == 12_240
@@ -60,7 +40,7 @@ def test_smollm2(smollm2: Path) -> None:
 )
 def test_labels_by_heads(heads: Any, kv_heads: Any, label: str) -> None:
     found = shape("llama", 2, heads, kv_heads, 128)
-    assert (found.attention, found.paged) == (label, True)
+    assert (found.attention, found.parts) == (label, ("full",))
 
 
 def test_kv_heads_default_to_heads_and_sizes_to_the_width() -> None:
@@ -89,11 +69,22 @@ def test_router_layer_has_one_head() -> None:
     assert [layer.key for layer in found.cache] == [128, 128, 128, 128, 64]
 
 
-def test_cells_with_plane_positions_are_not_paged() -> None:
-    assert not shape("qwen2vl", 2, 12, 2, 128).paged
-    assert not shape("glm4", 2, 12, 2, 128, rope__dimension_sections=[8, 12, 12, 0]).paged
-    assert shape("glm4", 2, 12, 2, 128, rope__dimension_sections=[0, 0, 0, 0]).paged
-    assert shape("glm4", 2, 12, 2, 128).paged
+@pytest.mark.parametrize(
+    ("architecture", "sections", "plane"),
+    [
+        ("qwen2vl", None, True),
+        ("qwen3vlmoe", None, True),
+        ("glm4", [8, 12, 12, 0], True),
+        ("glm4", [0, 0, 0, 0], False),
+        ("glm4", [8, 0, 12, 0], False),
+        ("glm4", None, False),
+        ("qwen3", [8, 12, 12, 0], False),  # not an architecture that reads them
+    ],
+)
+def test_cells_with_plane_positions(architecture: str, sections: Any, plane: bool) -> None:
+    values = {"rope__dimension_sections": sections} if sections else {}
+    found = shape(architecture, 2, 12, 2, 128, **values)
+    assert (found.plane_positions, found.parts, found.kept) == (plane, ("full",), True)
 
 
 # ------------------------------------------------------------------ MLA
@@ -114,7 +105,7 @@ def test_mla_keeps_the_latent_only() -> None:
             attention__kv_lora_rank=512,
         )
     )
-    assert (found.attention, found.paged) == ("MLA", True)
+    assert (found.attention, found.parts, found.has_v) == ("MLA", ("full",), False)
     assert found.bytes_per_token("f16", "f16") == 27 * 576 * 2
     assert found.rotated("q8_0", "q8_0") == (True, False)
     assert found.refusal("q8_0", "q8_0", "auto") is None
@@ -123,13 +114,13 @@ def test_mla_keeps_the_latent_only() -> None:
 
 def test_old_deepseek_files_without_mla_are_plain() -> None:
     found = shape("deepseek2", 27, 16, 16, 192)
-    assert (found.attention, found.paged) == ("MHA", True)
+    assert (found.attention, found.parts, found.has_v) == ("MHA", ("full",), True)
 
 
 def test_sparse_attention_has_an_indexer_cache() -> None:
     mla = {"attention__key_length_mla": 192, "attention__value_length_mla": 128}
     found = shape("deepseek32", 2, 128, 1, 576, attention__indexer__key_length=128, **mla)
-    assert (found.attention, found.paged) == ("MLA", False)
+    assert (found.attention, found.parts, found.kept) == ("MLA", (), False)
     assert found.bytes_per_token("f16", "f16") == 2 * (576 + 128) * 2
 
 
@@ -171,7 +162,7 @@ def test_window_layers(architecture: str, layers: int, values: Any, window: int,
     found = shape(architecture, layers, 8, 2, 64, **values)
     assert (found.window, windowed(found)) == (window, expected)
     assert found.attention == ("SWA" if window else "GQA")
-    assert found.paged == (window == 0)
+    assert found.parts == (("full", "window") if window else ("full",))
     full = [layer.window for layer in found.cache]
     assert full == sorted(full)  # the cache of the full layers comes first
 
@@ -197,6 +188,32 @@ def test_window_layers_have_heads_of_their_own() -> None:
     assert (found.head_k, found.head_sizes) == (256, {(256, 256), (512, 512)})
 
 
+def test_each_part_of_the_cache_is_rotated_when_its_heads_have_one_size() -> None:
+    """Gemma 4 31B: heads of 256 in window layers, 512 in full ones; both are multiples of 64."""
+    sizes = {"attention__key_length_swa": 256, "attention__value_length_swa": 256}
+    pattern = {"attention__sliding_window": 512, "attention__sliding_window_pattern": [True, False]}
+    found = shape("gemma4", 2, 8, 4, 512, **pattern, **sizes)
+    assert (found.head_k, found.rotates) == (0, (True, True))
+    assert found.rotated("q8_0", "f16") == (True, False)
+    odd = shape("gemma4", 2, 8, 4, 512, **pattern, **dict.fromkeys(sizes, 80))
+    assert odd.rotates == (False, False)  # the first layer decides for all
+
+
+@pytest.mark.parametrize(
+    ("architecture", "position", "first"),
+    [
+        ("llama4", 8191, 0),
+        ("llama4", 8192, 8192),
+        ("llama4", 16383, 8192),
+        ("gemma2", 4095, 0),
+        ("gemma2", 4096, 1),
+        ("llama", 9000, 0),
+    ],
+)
+def test_what_window_layers_see(architecture: str, position: int, first: int) -> None:
+    assert shape(architecture, 4, 8, 2, 64).first_visible(position) == first
+
+
 def test_gemma3n_shares_kv_from_layer_20() -> None:
     found = shape("gemma3n", 35, 8, 2, 256, attention__sliding_window=512)
     assert sorted(layer.index for layer in found.cache) == list(range(20))
@@ -209,7 +226,7 @@ def test_mamba() -> None:
     """Three layers, conv 4, inner 512, state 16: 6,144 and 32,768 bytes each."""
     ssm = {"ssm__conv_kernel": 4, "ssm__inner_size": 512, "ssm__state_size": 16, "ssm__time_step_rank": 16}
     found = shape("mamba", 3, 0, 0, 0, embedding_length=256, **ssm)
-    assert (found.attention, found.paged, found.cache) == ("recurrent", False, ())
+    assert (found.attention, found.parts, found.cache) == ("recurrent", ("state",), ())
     assert found.state_bytes == 3 * (6_144 + 32_768)
     assert found.bytes_per_token("f16", "f16") == 0
     assert found.rotated("q8_0", "q8_0") == (False, False)
@@ -223,7 +240,7 @@ def test_rwkv() -> None:
 
 def test_hybrid_layers_without_kv_heads_are_recurrent() -> None:
     found = shape("lfm2", 4, 16, [0, 0, 4, 0], 64, shortconv__l_cache=3, embedding_length=1024)
-    assert (found.attention, found.paged) == ("hybrid", False)
+    assert (found.attention, found.parts, found.rollback) == ("hybrid", ("full", "state"), True)
     assert [layer.index for layer in found.cache] == [2]
     assert found.state_bytes == 3 * 2 * 1024 * 4
 
@@ -231,6 +248,7 @@ def test_hybrid_layers_without_kv_heads_are_recurrent() -> None:
 def test_hybrid_with_windows() -> None:
     found = shape("lfm2", 4, 16, [0, 0, 4, 0], 64, shortconv__l_cache=3, attention__sliding_window=256)
     assert (found.attention, found.window, windowed(found)) == ("hybrid", 256, [2])
+    assert found.parts == ("full", "window", "state")
 
 
 def test_every_fourth_layer_attends() -> None:
@@ -245,6 +263,13 @@ def test_every_fourth_layer_attends() -> None:
 def test_listed_recurrent_layers() -> None:
     found = shape("qwen35", 4, 16, 2, 256, attention__recurrent_layers=[True, False, True, True])
     assert [layer.index for layer in found.cache] == [1]
+    assert (found.parts, found.plane_positions, found.rollback) == (("full", "state"), True, True)
+
+
+def test_a_second_recurrent_row_is_not_kept() -> None:
+    ssm = {"ssm__conv_kernel": 4, "ssm__inner_size": 4096, "ssm__state_size": 128, "ssm__group_count": 16}
+    found = shape("qwen4exp", 4, 16, 2, 256, **ssm)
+    assert (found.parts, found.plane_positions) == ((), True)
 
 
 def test_falcon_h1_does_both_in_every_layer() -> None:
@@ -258,133 +283,3 @@ def test_nemotron_h_has_three_kinds_of_layers() -> None:
     """Recurrent (no KV heads, no feed-forward), attention (no feed-forward), and feed-forward only."""
     found = shape("nemotron_h", 3, 32, [0, 8, 0], 128, feed_forward_length=[0, 0, 12288], ssm__state_size=128)
     assert [layer.index for layer in found.cache] == [1]
-
-
-# ------------------------------------------------------------------ refusals
-
-
-@pytest.mark.parametrize(
-    ("type_k", "type_v", "flash", "size", "message"),
-    [
-        ("f16", "f16", "off", 80, None),
-        ("q8_0", "f16", "off", 64, None),
-        ("q8_0", "q8_0", "on", 64, None),
-        ("q4_0", "q8_0", "auto", 96, None),
-        ("f16", "q8_0", "off", 64, "flash attention, which is off"),
-        ("q8_0", "f16", "on", 80, "K needs heads of a multiple of 32; this model's have 80"),
-        # llama.cpp builds this one, and its logits are not a number
-        ("q8_0", "f16", "off", 80, "K needs heads of a multiple of 32"),
-        ("f16", "q4_0", "auto", 80, "V needs heads of a multiple of 32"),
-    ],
-)
-def test_refusals(type_k: str, type_v: str, flash: Any, size: int, message: str | None) -> None:
-    error = shape("llama", 2, 8, 8, size).refusal(type_k, type_v, flash)
-    if message is None:
-        assert error is None
-    else:
-        assert error is not None
-        assert message in error.message
-        assert error.hint
-
-
-def test_grok_never_has_flash_attention() -> None:
-    found = shape("grok", 2, 8, 8, 128)
-    assert found.refusal("f16", "f16", "on") is None
-    assert "grok" in str(found.refusal("f16", "q8_0", "on"))
-
-
-# ------------------------------------------------------------------ wrong headers
-
-
-@pytest.mark.parametrize("architecture", ["bert", "t5", "clip", "dream"])
-def test_models_that_do_not_chat(architecture: str) -> None:
-    with pytest.raises(KvchatError, match="do not generate text"):
-        geometry(header(architecture, block_count=2))
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"block_count": 0},
-        {"block_count": 513},
-        {"block_count": 2**40},
-        {"block_count": -1},
-        {"block_count": "many"},
-        {"block_count": 2.0},
-        {"block_count": True},
-        {"block_count": 2, "context_length": -4},
-        {"block_count": 2, "attention__head_count_kv": [1, 2, 3]},
-        {"block_count": 2, "attention__head_count_kv": [1, -2]},
-        {"block_count": 2, "attention__head_count_kv": [1.5, 2]},
-        {"block_count": 2, "attention__head_count_kv": Array("int32", 5000, None)},
-        {"block_count": 2, "nextn_predict_layers": 3},
-        {"block_count": 2, "embedding_length": "wide"},
-    ],
-)
-def test_absurd_hyper_parameters(values: Any) -> None:
-    with pytest.raises(FormatError, match="damaged header"):
-        geometry(header("llama", **{"attention__head_count": 8, **values}))
-
-
-@pytest.mark.parametrize("missing", ["block_count", "context_length", "embedding_length"])
-def test_missing_hyper_parameters(missing: str) -> None:
-    made = header("llama", block_count=2, attention__head_count=8)
-    metadata = {key: value for key, value in made.metadata.items() if key != f"llama.{missing}"}
-    with pytest.raises(FormatError, match=f"llama.{missing} is missing"):
-        geometry(GgufHeader(3, "llama", metadata, (), 0, 0, 0))
-
-
-def test_no_attention_heads_anywhere() -> None:
-    with pytest.raises(FormatError, match="no layer of this llama model has attention heads"):
-        geometry(header("llama", block_count=2))
-
-
-def test_window_that_must_be_there() -> None:
-    with pytest.raises(FormatError, match="sliding_window is missing"):
-        shape("gpt-oss", 4, 8, 2, 64)
-    with pytest.raises(FormatError, match="sliding_window_pattern is missing"):
-        shape("step35", 4, 8, 2, 64, attention__sliding_window=64)
-
-
-# ------------------------------------------------------------------ llama.cpp's own answers
-
-ODD_HEADS = "heads of 80"
-
-
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Geometry, dict[str, Any]]]:
-    pytest.importorskip("llama_cpp")
-    folder = tmp_path_factory.mktemp("models")
-    files = {kind: tiny.build(kind, folder) for kind in tiny.KINDS}
-    files[ODD_HEADS] = tiny.build("mha", folder, name="odd", head_size=80)
-    script = Path(__file__).with_name("llama_answers.py")
-    done = subprocess.run(
-        [sys.executable, script, *files.values()], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return {kind: (geometry(read_header(files[kind])), line) for kind, line in zip(files, lines, strict=True)}
-
-
-@pytest.mark.parametrize("kind", [*tiny.KINDS, ODD_HEADS])
-def test_llama_cpp_agrees(kind: str, answers: dict[str, tuple[Geometry, dict[str, Any]]]) -> None:
-    found, contexts = answers[kind]
-    assert len(contexts) == 18
-    for case, answer in contexts.items():
-        type_k, type_v, flash = case.split()
-        refused = found.refusal(type_k, type_v, flash) is not None  # type: ignore[arg-type]
-        if kind == ODD_HEADS and case == "q8_0 f16 off":
-            assert refused
-            assert not answer["finite"]
-            continue
-        assert refused == (answer is None), case
-        if answer is None:
-            continue
-        assert answer["finite"], case
-        if found.attention == "recurrent":
-            assert answer["per_token"] == found.bytes_per_token(type_k, type_v) == 0
-            assert 0 < answer["bytes"] - found.state_bytes < 200
-            continue
-        parts = 2 if found.window else 1  # full and window layers have cells of their own
-        assert answer["per_token"] == found.bytes_per_token(type_k, type_v) + parts * CELL, case
-        assert answer["rotated"] == list(found.rotated(type_k, type_v)), case

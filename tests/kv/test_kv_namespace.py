@@ -21,7 +21,7 @@ from kvchat.kv.namespace import loads
         {"type_v": "q8_0"},
         {"rotation": True},
         {"backend_version": "0.3.37"},
-        {"page_version": 2},
+        {"page_version": 3},
     ],
 )
 def test_whatever_changes_the_state_changes_the_root(changes: dict[str, object]) -> None:

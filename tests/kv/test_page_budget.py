@@ -110,6 +110,17 @@ def test_a_growing_tail_needs_room_once(disk: Disk, tmp_path: Path) -> None:
     assert [restore(store, chat) for chat in (A, B)] == [128, 128]
 
 
+def test_a_growing_tail_that_is_the_oldest_is_not_counted_twice(disk: Disk, tmp_path: Path) -> None:
+    """50 bytes must go for it: those of the tail that it replaces are not among them."""
+    budget = 2 * page_size(tmp_path) - 50
+    store = disk.store(budget)
+    put_chat(store, B[:100])
+    put_chat(store, A[:PAGE_TOKENS])
+    put_chat(store, B[:PAGE_TOKENS])
+    assert [restore(store, chat) for chat in (A, B)] == [0, 128]
+    assert sum(path.stat().st_size for path in page_files(disk.folder)) <= budget
+
+
 def test_the_budget_is_that_of_all_namespaces(disk: Disk, tmp_path: Path) -> None:
     size = page_size(tmp_path)
     put_chat(disk.store(type_k="q8_0"), A)

@@ -13,7 +13,7 @@ from kv_pages import Disk, page, page_files, put_chat, read, restore
 
 from kvchat.errors import FormatError
 from kvchat.kv.pagefile import opened
-from kvchat.kv.store import PageDamaged, PageMissing, PageStore
+from kvchat.kv.store import PageDamaged, PageMissing, PageStore, Wanted
 
 CHAT = list(range(500, 800))
 
@@ -43,8 +43,10 @@ def test_a_flipped_byte_anywhere_is_seen(disk: Disk) -> None:
     keys = put_chat(store, CHAT)
     size = path_of(disk, keys[1]).stat().st_size
     payload = size - 128 * 20
+    checksum = path_of(disk, keys[1]).read_bytes().index(b'"checksum":"') + len('"checksum":"')
     # magic, counts, payload size, both checksums, parent, ids, JSON, padding, first and last bytes of rows
-    regions = [0, 13, 17, 21, 25, 33, 49, 65, 97, 97 + 511, 97 + 512 + 40, payload - 1, payload, size - 1]
+    regions = [0, 13, 17, 21, 25, 33, 47, 48, 79, 80, 80 + 511, 80 + 512, checksum, checksum + 31]
+    regions += [payload - 1, payload, size - 1]
     regions += random.Random(3).sample(range(12, size), 25)  # not the version: see test_page_versions.py
     for offset in regions:
         file = path_of(disk, keys[1])
@@ -139,7 +141,7 @@ def test_other_layers_than_the_cells_have(disk: Disk) -> None:
     put_chat(store, CHAT)
     hit = store.match(CHAT).hits[0]
     with pytest.raises(PageDamaged):
-        store.read(hit, 0, [memoryview(bytearray(128 * 20))])
+        store.read(hit, [Wanted("full", 0, 128, [memoryview(bytearray(128 * 20))])])
 
 
 def test_what_cannot_be_moved_away_is_not_matched_again(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from kv_pages import SECONDS, Disk, page_files, put_chat, read, restore
@@ -24,6 +25,8 @@ WRONG = {  # of the second page, in SQL
     "parent": f"x'{'05' * 32}'",
     "tag": "'f16'",
     "position": "5",
+    "kind": "'checkpoint'",
+    "complete": "5",
     "bytes": "1",
     "seconds": "1e6",
 }
@@ -57,7 +60,7 @@ def test_verify_corrects_rows_that_differ_from_their_page(disk: Disk, column: st
     assert restore(store, CHAT) == 300
 
 
-@pytest.mark.parametrize("column", ["ids", "tag"])
+@pytest.mark.parametrize("column", ["ids", "tag", "complete"])
 def test_a_page_is_not_blamed_for_its_row(disk: Disk, column: str) -> None:
     store = disk.store()
     put_chat(store, CHAT)
@@ -96,10 +99,12 @@ BAD = ["'text'", "x'00'", "x''", "-1", "1.5", "9223372036854775807", "1e400", "-
     [
         "namespace",
         "key",
+        "kind",
         "parent",
         "tag",
         "ids",
         "position",
+        "complete",
         "bytes",
         "seconds",
         "last_use",
@@ -134,7 +139,8 @@ def test_a_row_of_anything_is_a_miss_at_most(disk: Disk, column: str, value: str
 
 
 @pytest.mark.parametrize(
-    "column", ["namespace", "key", "parent", "tag", "ids", "position", "bytes", "last_use", "hits", "pinned"]
+    "column",
+    ["namespace", "key", "kind", "parent", "tag", "ids", "position", "complete", "bytes", "last_use", "hits", "pinned"],
 )
 @pytest.mark.parametrize("value", ["NULL", "x'00'"])
 def test_the_schema_refuses_such_rows(disk: Disk, column: str, value: str) -> None:
@@ -144,17 +150,24 @@ def test_the_schema_refuses_such_rows(disk: Disk, column: str, value: str) -> No
 
 
 def test_rows_at_the_edge() -> None:
-    good = Row("0" * 16, bytes(32), bytes(32), "", b"", MOST, MOST, LONGEST, LATEST, MOST, LONGEST)
+    good = Row("0" * 16, bytes(32), "page", bytes(32), "", b"", MOST, MOST, MOST, LONGEST, LATEST, MOST, LONGEST)
     assert check_row(good) is good
-    for wrong in (
-        Row("../../../../tmp/x", bytes(32), bytes(32), "", b"", 0, 0, 0.0, 0.0),
-        Row("0" * 16, bytes(31), bytes(32), "", b"", 0, 0, 0.0, 0.0),
-        Row("0" * 16, bytes(32), bytes(32), "", b"123", 0, 0, 0.0, 0.0),
-        Row("0" * 16, bytes(32), bytes(32), "", b"", 0, 0, float("nan"), 0.0),
-        Row("0" * 16, bytes(32), bytes(32), "", b"", 0, MOST + 1, 0.0, 0.0),
-    ):
+    assert check_row(replace(good, kind="checkpoint")).kind == "checkpoint"
+    wrong: list[dict[str, Any]] = [
+        {"namespace": "../../../../tmp/x"},
+        {"key": bytes(31)},
+        {"kind": "state"},
+        {"kind": None},
+        {"parent": bytes(33)},
+        {"ids": b"123"},
+        {"seconds": float("nan")},
+        {"position": -1},
+        {"complete": MOST + 1},
+        {"bytes": MOST + 1},
+    ]
+    for changes in wrong:
         with pytest.raises(FormatError):
-            check_row(wrong)
+            check_row(replace(good, **changes))
 
 
 @pytest.mark.parametrize("changed", [-1e10, 1e15])

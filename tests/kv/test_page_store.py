@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 import stat
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from kv_pages import LAYERS, ROWS, SECONDS, Disk, page, page_files, put_chat, read, restore, rows
+from kv_pages import SECONDS, SHAPES, TOKEN_BYTES, Disk, all_rows, page, page_files, put_chat, read, restore
 
+from kvchat.formats.blob import BlobBuffer, PartCells
 from kvchat.formats.page import chain_evict, chain_tokens
-from kvchat.formats.state import BlobBuffer, parse
+from kvchat.formats.rows import PartShape
+from kvchat.formats.state import Layout, parse
 from kvchat.kv.namespace import loads
-from kvchat.kv.store import PAGE_TOKENS, NewPage, PageMissing
+from kvchat.kv.store import PAGE_TOKENS, PageMissing, Wanted
 
 CHAT = list(range(1000, 1300))  # two full pages and a tail of 44
 
@@ -95,7 +98,7 @@ def test_skip_leaves_out_the_first_rows(disk: Disk) -> None:
     put_chat(store, CHAT)
     hit = store.match(CHAT[:100]).hits[0]
     for skip in (0, 1, 99):
-        assert read(store, hit, skip) == [rows(CHAT[skip:100], part) for part in range(len(ROWS))]
+        assert read(store, hit, skip) == all_rows(CHAT[skip:100])
 
 
 @pytest.mark.parametrize("v_trans", [False, True])
@@ -104,13 +107,14 @@ def test_pages_fill_a_blob(disk: Disk, v_trans: bool) -> None:
     store = disk.store()
     put_chat(store, CHAT)
     have, wanted = 50, CHAT[:290]
-    blob = BlobBuffer(LAYERS, range(have, len(wanted)), v_trans)
+    blob = BlobBuffer({"full": PartCells(PartShape(SHAPES["full"], v_trans), range(have, len(wanted)))})
     for hit in store.match(wanted).hits:
         skip = max(0, have - hit.start)
-        store.read(hit, skip, blob.views(hit.start + skip - have, hit.take - skip))
-    state = parse(blob.finish())
+        views = blob.views("full", hit.start + skip - have, hit.take - skip)
+        store.read(hit, [Wanted("full", skip, hit.take, views)])
+    state = parse(blob.finish(), Layout(("full",)))["full"]
     assert state.positions.tolist() == list(range(have, 290))
-    assert [part.tobytes() for part in state.payload_parts()] == [rows(wanted[have:], part) for part in range(4)]
+    assert [part.tobytes() for part in state.payload()] == all_rows(wanted[have:])
 
 
 def test_prefix_property(disk: Disk) -> None:
@@ -143,7 +147,7 @@ def test_put_counts_the_bytes_of_the_file(disk: Disk) -> None:
     (file,) = page_files(disk.folder)
     assert written == file.stat().st_size
     assert 0 < written - new.payload_bytes < 2048
-    assert new.payload_bytes == 128 * 20
+    assert new.payload_bytes == 128 * TOKEN_BYTES == 128 * 20
 
 
 def test_what_is_there_is_not_written_again(disk: Disk) -> None:
@@ -205,12 +209,22 @@ def test_a_page_whose_file_is_gone_is_written_again(disk: Disk) -> None:
 
 def test_wrong_sizes_are_refused(disk: Disk) -> None:
     store = disk.store()
-    good = page(store.namespace.root, [1, 2, 3], 0)
+    root = store.namespace.root
+    good = page(root, [2, 3], 0, window=2)
+    full, window = good.groups
+    *most, last = full.parts
+    for groups in (
+        page(root, [1, 2, 3], 0).groups,  # three cells of two tokens
+        (replace(full, cells=1), window),
+        (replace(full, parts=tuple(most)), window),
+        (replace(full, parts=(*most, last[1:])), replace(window, parts=(*window.parts, last[:1]))),  # the sum is right
+    ):
+        with pytest.raises(ValueError):
+            store.put(replace(good, groups=groups))
     with pytest.raises(ValueError):
-        store.put(NewPage(good.parent, "", (1, 2), 0, LAYERS, good.parts, {}, 0.0))
-    with pytest.raises(ValueError):
-        store.put(NewPage(good.parent, "", (), 0, LAYERS, (), {}, 0.0))
+        store.put(replace(good, ids=(), groups=()))
     assert page_files(disk.folder) == []
+    assert store.put(good) > 0
 
 
 def test_files_are_private(disk: Disk) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from kv_pages import Disk, page_files, put_chat, read, restore
 
+from kvchat.formats.page import VERSION
 from kvchat.kv.overview import chains
 from kvchat.kv.store import PageMissing
 from kvchat.kv.verify import verify
@@ -15,9 +16,9 @@ CHAT = list(range(300))
 
 
 def make_foreign(file: Path) -> bytes:
-    """As a page of version 2, of which this program knows nothing but the beginning."""
+    """As a page of the next version, of which this program knows nothing but the beginning."""
     raw = bytearray(file.read_bytes())
-    raw[8:12] = (2).to_bytes(4, "little")
+    raw[8:12] = (VERSION + 1).to_bytes(4, "little")
     file.write_bytes(raw)
     return bytes(raw)
 
@@ -29,7 +30,7 @@ def forget(disk: Disk) -> None:
 
 def with_foreign_pages(disk: Disk) -> list[Path]:
     """Three pages of CHAT in the namespace of another version, and no index."""
-    store = disk.store(page_version=2)
+    store = disk.store(page_version=VERSION + 1)
     put_chat(store, CHAT)
     store.close()
     files = page_files(disk.folder)

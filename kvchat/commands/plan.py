@@ -1,0 +1,163 @@
+"""`kvchat plan MODEL`: the memory that a model takes, and what fits into that of this machine. Must not load a model.
+
+Owns the form; the numbers are those of `kv.plan`. Free VRAM is asked of `nvidia-smi` where the installed llama.cpp has
+CUDA; other GPUs do not tell without llama.cpp.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json as jsonlib
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+from kvchat.clean import clean_line
+from kvchat.commands.table import print_table, size_text
+from kvchat.config import Settings
+from kvchat.kv.needs import Memory, Need, Subject, subject
+from kvchat.kv.plan import Plan, Wanted, make_plan
+from kvchat.library.find import check, drop_in_folders, find_models, part_paths, resolve
+from kvchat.machine import free_memory
+from kvchat.paths import Paths
+
+_SMI = ("nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits")
+_SMI_SECONDS = 5
+
+
+def run_plan(name: str, settings: Settings, paths: Paths, *, draft: str | None, json: bool, out: TextIO) -> int:
+    """Print the plan for a model, by name or path; with `json` one object. KvchatError when there is no such model,
+    when it is broken or cannot chat, or when it cannot have the cache types that were asked for."""
+    beside = _subject(draft, paths) if draft is not None else None
+    plan = make_plan(_subject(name, paths), Memory(free_memory(), _free_vram()), _wanted(settings), beside)
+    if plan.chosen.refusal is not None:
+        raise plan.chosen.refusal
+    if json:
+        print(jsonlib.dumps(_object(plan)), file=out)
+    else:
+        _print(plan, out)
+    return 0
+
+
+def _subject(name: str, paths: Paths) -> Subject:
+    model = resolve(name, find_models(paths, drop_in_folders()))
+    split = check(model).split
+    return subject(model.name, part_paths(model.path, split.parts) if split else [model.path], model.size)
+
+
+def _wanted(settings: Settings) -> Wanted:
+    """Cache types that nobody chose are left to the plan."""
+    types = (settings.type_k, settings.type_v)
+    chosen = types != ("f16", "f16") or settings.given & {"cache_type_k", "cache_type_v"}
+    type_k, type_v = types if chosen else ("", "")
+    return Wanted(settings.context, type_k, type_v, settings.flash_attention, settings.gpu_layers)
+
+
+def _free_vram() -> int | None:
+    """Bytes on all GPUs that the engine can use; None: there are none, or it is not known."""
+    spec = importlib.util.find_spec("llama_cpp")
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
+    if not any(file for folder in folders for file in folder.glob("lib/*ggml-cuda*")):
+        return None
+    try:
+        asked = subprocess.run(_SMI, capture_output=True, text=True, check=True, timeout=_SMI_SECONDS)
+        return sum(int(line) for line in asked.stdout.split()) << 20
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
+# ------------------------------------------------------------------ as JSON
+
+
+def _object(plan: Plan) -> dict[str, object]:
+    """Names that scripts rely on. What is one number is that of the types that would be used."""
+    needs = {need.type_k: need for need in plan.needs}
+
+    def each(value: Callable[[Need], object]) -> dict[str, object]:
+        return {kind: None if need.refusal else value(need) for kind, need in needs.items()}
+
+    return {
+        "model": plan.model,
+        "architecture": plan.architecture,
+        "attention": plan.attention,
+        "context": plan.context,
+        "context_trained": plan.context_trained,
+        "cache_types": {"k": plan.chosen.type_k, "v": plan.chosen.type_v},
+        "sequences": plan.sequences,
+        "batch": plan.batch,
+        "weights_bytes": plan.weights_bytes,
+        "kv_bytes": each(lambda need: need.kv_bytes),
+        "kv_bytes_per_token": each(lambda need: need.kv_bytes_per_token),
+        "state_bytes": plan.chosen.state_bytes,
+        "compute_bytes": plan.chosen.compute_bytes,
+        "compute_bytes_per_type": each(lambda need: need.compute_bytes),
+        "draft_model": plan.draft_model or None,
+        "draft_bytes": plan.chosen.draft_bytes,
+        "draft_bytes_per_type": each(lambda need: need.draft_bytes),
+        "total_bytes": each(lambda need: need.total_bytes),
+        "free_ram_bytes": plan.free_ram_bytes,
+        "free_vram_bytes": plan.free_vram_bytes,
+        "room_bytes": plan.room_bytes,
+        "fits": each(lambda need: need.fits),
+        "largest_context": each(lambda need: need.largest_context),
+        "refusals": {kind: need.refusal.message for kind, need in needs.items() if need.refusal},
+        "chosen": {
+            "kv_bytes": plan.chosen.kv_bytes,
+            "total_bytes": plan.chosen.total_bytes,
+            "fits": plan.chosen.fits,
+            "largest_context": plan.chosen.largest_context,
+        },
+        "recommendation": plan.recommendation,
+    }
+
+
+# ------------------------------------------------------------------ for a person
+
+
+def _print(plan: Plan, out: TextIO) -> None:
+    needs = list(plan.needs)
+    if plan.chosen.types not in {need.types for need in needs}:
+        needs.append(plan.chosen)
+    trained = f", of {plan.context_trained:,} it was trained for" if plan.context_trained > plan.context else ""
+    window = f", window layers keep the last {plan.window:,} tokens" if plan.window else ""
+    print(f"{clean_line(plan.model)}: {clean_line(plan.architecture)}, {plan.attention}{window}", file=out)
+    print(f"context: {plan.context:,} tokens{trained}\n", file=out)
+    columns = ("cache type", *(need.types for need in needs))
+    print_table(columns, _rows(plan, needs), out, numbers=columns[1:])
+    print(file=out)
+    for need in needs:
+        if need.refusal:
+            print(f"{need.types}: {need.refusal.message}", file=out)
+    print(f"free: {_free(plan)}", file=out)
+    print(clean_line(plan.recommendation), file=out)
+
+
+def _rows(plan: Plan, needs: list[Need]) -> list[tuple[str, ...]]:
+    def row(label: str, value: Callable[[Need], str]) -> tuple[str, ...]:
+        return (label, *("-" if need.refusal else value(need) for need in needs))
+
+    rows = [
+        row("weights", lambda _: size_text(plan.weights_bytes)),
+        row("KV cache", lambda need: size_text(need.kv_bytes)),
+        row("recurrent state", lambda need: size_text(need.state_bytes)),
+        row("computations, estimate", lambda need: size_text(need.compute_bytes)),
+        row("draft model, estimate", lambda need: size_text(need.draft_bytes)),
+        row("total, about", lambda need: size_text(need.total_bytes)),
+        row("fits", lambda need: _yes_or_no(need.fits)),
+        row("largest context", lambda need: "-" if need.largest_context is None else f"{need.largest_context:,}"),
+        row("KV per token", lambda need: size_text(need.kv_bytes_per_token)),
+    ]
+    missing = {"recurrent state": plan.chosen.state_bytes, "draft model, estimate": plan.draft_model}
+    return [cells for cells in rows if missing.get(cells[0], True)]
+
+
+def _yes_or_no(fits: bool | None) -> str:
+    return {True: "yes", False: "no", None: "-"}[fits]
+
+
+def _free(plan: Plan) -> str:
+    ram = "RAM not known" if plan.free_ram_bytes is None else f"{size_text(plan.free_ram_bytes)} RAM"
+    vram = "VRAM -" if plan.free_vram_bytes is None else f"{size_text(plan.free_vram_bytes)} VRAM"
+    left = f"; {size_text(plan.room_bytes)} is left to other programs" if plan.room_bytes else ""
+    return f"{ram}, {vram}{left}"

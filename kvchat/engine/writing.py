@@ -1,0 +1,90 @@
+"""The thread that writes pages.
+
+Owns the thread, its queue and the count of what reached the disk; must not know cells, and never touches llama.cpp.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from dataclasses import dataclass
+
+from kvchat.errors import KvchatError
+from kvchat.kv.store import NewPage, PageStore
+
+BACKLOG = 256 * 2**20  # bytes that may wait for a slow disk before pages stay in the cells for now
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What was written since the turn began: pages, bytes, and what went wrong."""
+
+    pages: int = 0
+    bytes: int = 0
+    problem: str | None = None
+
+
+class PageWriter:
+    """The I/O thread. Takes pages, counts what reached the disk, remembers the first problem of a turn."""
+
+    def __init__(self, store: PageStore) -> None:
+        self._store = store
+        self._queue: queue.SimpleQueue[NewPage | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self._pages = 0
+        self._bytes = 0
+        self._problem: str | None = None
+        self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
+        self._thread.start()
+
+    def begin(self) -> None:
+        """A turn begins: count from zero, and try again after a problem."""
+        with self._changed:
+            self._pages = self._bytes = 0
+            self._problem = None
+
+    def offer(self, page: NewPage, size: int) -> bool:
+        """Queue a page of `size` bytes; False when the disk is behind or refused the last one."""
+        with self._changed:
+            if self._problem is not None or (self._waiting and self._waiting + size > BACKLOG):
+                return False
+            self._waiting += size
+        self._queue.put(page)
+        return True
+
+    def wait(self, deadline: float) -> Saved:
+        """Wait until everything is written, or until `deadline` (of time.monotonic())."""
+        with self._changed:
+            while self._waiting and (left := deadline - time.monotonic()) > 0:
+                self._changed.wait(left)
+            return Saved(self._pages, self._bytes, self._problem)
+
+    def refuse(self, problem: str) -> None:
+        """Nothing more is taken in this turn, and the turn says why."""
+        with self._changed:
+            self._problem = self._problem or problem
+
+    def close(self) -> None:
+        """Write what waits, then end."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        self._store.tidy()
+        while (page := self._queue.get()) is not None:
+            written, problem = 0, None
+            if self._problem is None:
+                try:
+                    written = self._store.put(page)
+                except KvchatError as error:
+                    problem = error.message
+                except (ValueError, MemoryError) as error:  # a page that cannot be must not end the thread
+                    problem = f"a page could not be made: {error!r}"
+            with self._changed:
+                self._waiting -= page.payload_bytes
+                self._pages += bool(written)
+                self._bytes += written
+                self._problem = self._problem or problem
+                self._changed.notify_all()

@@ -1,0 +1,163 @@
+"""What a model takes of a machine's memory, at any cache types and context. Owns these sums and what counts as fitting.
+
+Must not read machines (free memory is passed in) and chooses nothing. The cache is exact, computations are an estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kvchat.errors import KvchatError
+from kvchat.formats.gguf import GgufHeader, read_header
+from kvchat.kv.compute import Workload, compute_bytes, workload
+from kvchat.kv.fit import OUTPUTS, Flash, chunk, rollback_rows, sequences, uses_flash
+from kvchat.kv.geometry import Geometry, geometry
+from kvchat.kv.ledger import CELLS, CacheConfig, Ledger, ledger
+
+_LARGEST_CONTEXT = 1 << 20  # looked for where a model does not say what it was trained for
+_ROOM_SHARE, _MOST_ROOM = 8, 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model to plan for. `header` has the tensors of all its parts, `size` is that of all its files in bytes."""
+
+    name: str
+    header: GgufHeader
+    geometry: Geometry
+    size: int
+    work: Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Free bytes; None: not known. `vram` only where the engine can use that GPU."""
+
+    ram: int | None = None
+    vram: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one pair of cache types takes, in bytes, at one context.
+
+    `state_bytes`: recurrent states. `compute_bytes`: an estimate. `draft_bytes`: all of a draft model. `fits` and
+    `largest_context` (tokens; 0: none) are None where free memory is not known. `refusal` says why the model cannot
+    have these types; then both are None too, and the sizes 0.
+    """
+
+    type_k: str
+    type_v: str
+    kv_bytes: int = 0
+    kv_bytes_per_token: int = 0
+    state_bytes: int = 0
+    compute_bytes: int = 0
+    draft_bytes: int = 0
+    total_bytes: int = 0
+    fits: bool | None = None
+    largest_context: int | None = None
+    refusal: KvchatError | None = None
+
+    @property
+    def types(self) -> str:
+        return self.type_k if self.type_k == self.type_v else f"{self.type_k}/{self.type_v}"
+
+
+def subject(name: str, files: Sequence[Path], size: int) -> Subject:
+    """Read the headers of all files of a model. KvchatError (FormatError): it cannot be read, or does not chat."""
+    headers = [read_header(file) for file in files]
+    header = replace(headers[0], tensors=tuple(tensor for each in headers for tensor in each.tensors))
+    shape = geometry(header)
+    return Subject(name, header, shape, size, workload(header, shape))
+
+
+def room(free: int) -> int:
+    """Bytes of the free memory that are left to the program itself and to others: an eighth, at most 1 GiB."""
+    return min(free // _ROOM_SHARE, _MOST_ROOM)
+
+
+class Sums:
+    """The sums for one model, perhaps with a draft model, and this memory."""
+
+    def __init__(self, model: Subject, memory: Memory, *, draft: Subject | None, flash: Flash, gpu_layers: int) -> None:
+        """`gpu_layers`: as llama.cpp counts them, the output matrix as one; negative: all, where there is a GPU."""
+        self.model, self.memory, self._draft, self._flash = model, memory, draft, flash
+        self.all_layers = model.geometry.layers + 1
+        asked = self.all_layers if gpu_layers < 0 else min(gpu_layers, self.all_layers)
+        self.gpu_layers = asked if memory.vram is not None else 0
+
+    @property
+    def batch(self) -> int:
+        """Tokens of one computation."""
+        return self._batch(self.model)
+
+    def need(self, type_k: str, type_v: str, context: int) -> Need:
+        """What these types take at this context, or why the model cannot have them."""
+        refusal = self.model.geometry.refusal(type_k, type_v, self._flash)
+        if refusal is not None:
+            return Need(type_k, type_v, refusal=refusal)
+        found = self._need(type_k, type_v, context)
+        return replace(found, fits=self.fits(found), largest_context=self._largest_context(type_k, type_v))
+
+    def fits(self, need: Need, gpu_layers: int | None = None) -> bool | None:
+        """Whether it fits, also with another number of layers on the GPU; None: not known."""
+        on_gpu = self.gpu_layers if gpu_layers is None else gpu_layers
+        moved = need.total_bytes - need.compute_bytes
+        in_vram = moved * on_gpu // self.all_layers + (need.compute_bytes if on_gpu else 0)
+        in_ram = need.total_bytes - in_vram if on_gpu < self.all_layers else 0
+        answers = [_within(in_vram, self.memory.vram), _within(in_ram, self.memory.ram)]
+        return False if False in answers else None if None in answers else True
+
+    def _largest_context(self, type_k: str, type_v: str) -> int | None:
+        """Tokens, at most as trained, in steps of llama.cpp's."""
+        most = self.model.geometry.context_trained or _LARGEST_CONTEXT
+        low, high = 0, -(-most // CELLS)
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = self.fits(self._need(type_k, type_v, middle * CELLS))
+            if fits is None:
+                return None
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return min(low * CELLS, most)
+
+    def _need(self, type_k: str, type_v: str, context: int) -> Need:
+        cache, compute = self._model_bytes(self.model, type_k, type_v, context)
+        draft = self._draft_bytes(type_k, type_v, context)
+        return Need(
+            type_k,
+            type_v,
+            kv_bytes=cache.kv_bytes,
+            kv_bytes_per_token=self.model.geometry.bytes_per_token(type_k, type_v),
+            state_bytes=cache.state_bytes,
+            compute_bytes=compute,
+            draft_bytes=draft,
+            total_bytes=self.model.size + cache.bytes + compute + draft,
+        )
+
+    def _draft_bytes(self, type_k: str, type_v: str, context: int) -> int:
+        """All of the draft model, with a context as long; f16 where it cannot have these types."""
+        if self._draft is None:
+            return 0
+        if self._draft.geometry.refusal(type_k, type_v, self._flash) is not None:
+            type_k = type_v = "f16"
+        cache, compute = self._model_bytes(self._draft, type_k, type_v, context)
+        return self._draft.size + cache.bytes + compute
+
+    def _model_bytes(self, model: Subject, type_k: str, type_v: str, context: int) -> tuple[Ledger, int]:
+        shape = model.geometry
+        flash = uses_flash(shape, type_v, self._flash, self.gpu_layers > 0)
+        config = CacheConfig(
+            context, type_k, type_v, flash, sequences(shape), self._batch(model), rollback_rows(shape), OUTPUTS
+        )
+        return ledger(shape, config), compute_bytes(model.work, shape, config)
+
+    def _batch(self, model: Subject) -> int:
+        return chunk(model.header.parameters, self.gpu_layers > 0)
+
+
+def _within(needed: int, free: int | None) -> bool | None:
+    if not needed:
+        return True
+    return None if free is None else needed <= free - room(free)
