@@ -22,7 +22,7 @@ from textual.widgets import Static
 
 from kvchat.ui.desk import Desk
 from kvchat.ui.inbox import StoreFailed
-from kvchat.ui.launch import Survey
+from kvchat.ui.launch import Survey, Weighed
 from kvchat.ui.lines import ChipLine, HintLine
 from kvchat.ui.prompt import Prompt
 from kvchat.ui.status import StatusLine
@@ -199,6 +199,7 @@ class ChatScreen(Screen[None]):
             return
         if isinstance(news, Survey):
             self._notes.know(news.known)
+        if isinstance(news, (Survey, Weighed)):
             self._engines.apply(news)
             return
         live = room.conversation.live

@@ -5,8 +5,9 @@ The engine belongs to EngineLink. Must not wait for files or for the engine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kvchat.backend.protocol import Previewed, Ready
@@ -15,7 +16,8 @@ from kvchat.config_options import BY_KEY, BadValue
 from kvchat.conversation import EngineChoice
 from kvchat.ui.ahead import Ahead
 from kvchat.ui.dialogs import Confirm
-from kvchat.ui.launch import Survey
+from kvchat.ui.fitting import Fitting
+from kvchat.ui.launch import Survey, Weighed
 from kvchat.ui.progress import last_usage
 from kvchat.ui.room import Room
 from kvchat.ui.sending import Sending
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 UNQUANTIZED = ("f16", "bf16")
 NO_MODEL = "There is no model yet. F2 or /model chooses one."
+NOT_LOADED = "Nothing was loaded. F2 chooses a model, its cache and its context size."
 
 
 class Engines:
@@ -38,12 +41,15 @@ class Engines:
         self._sending = sending
         self._ahead = ahead
         self._survey = Survey()
+        self._fitting = Fitting(room)
 
     def apply(self, news: News) -> None:
         """Take over what the engine says."""
         match news:
             case Survey():
                 self._surveyed(news)
+            case Weighed():
+                self._weighed(news)
             case Ready():
                 self._ahead.opened()
             case Previewed() if self._room.conversation.previewed is news:
@@ -55,11 +61,16 @@ class Engines:
         self._survey = found
         if found.chosen is not None or found.failure is not None:
             return
-        from kvchat.ui.first_run import FirstRun
-
         self._room.progress.undecided()
         self._room.sync()
-        self._room.screen.app.push_screen(FirstRun(found.models, found.searched), self._begin)
+        self._ask_first()
+
+    def _ask_first(self) -> None:
+        from kvchat.ui.first_run import FirstRun
+
+        found, engine = self._survey, self._room.desk.engine
+        screen = FirstRun(found.models, found.searched, config=engine.config_for(Path()), memory=engine.memory)
+        self._room.screen.app.push_screen(screen, self._begin)
 
     def _begin(self, choice: FirstChoice | None) -> None:
         """Start with what was chosen, now and from now on."""
@@ -68,8 +79,17 @@ class Engines:
             return
         config = self._room.desk.engine.config_for(choice.path)
         config = replace(config, type_k=choice.type_k, type_v=choice.type_v)
-        self.configure(config)
-        self._save(config)
+        self.configure(config, save=True, otherwise=self._ask_first)
+
+    def _weighed(self, news: Weighed) -> None:
+        """The model to begin with, which is not started when it does not fit."""
+        self._fitting.know(news.facts)
+        room = self._room
+        if news.fits or news.config != room.desk.engine.config:
+            return
+        room.progress.undecided()
+        room.sync()
+        self.configure(news.config, otherwise=lambda: room.transcript.note(NOT_LOADED))
 
     # ------------------------------------------------------------------ wishes
 
@@ -79,7 +99,9 @@ class Engines:
 
         room, engine = self._room, self._room.desk.engine
         past = last_usage(room.conversation.messages).cells
-        screen = SettingsScreen(engine.ready, engine.config, self._survey.models, past, self._preview)
+        screen = SettingsScreen(
+            engine.ready, engine.config, self._survey.models, past, self._preview, memory=engine.memory
+        )
         room.screen.app.push_screen(screen, self._take_wish)
 
     def _preview(self, config: EngineConfig) -> None:
@@ -95,11 +117,11 @@ class Engines:
     def _take_wish(self, wish: EngineWish | None) -> None:
         if wish is None:
             return
-        config = wish.config
-        if wish.save_as_default:
-            self._save(config)
-        if config != self._room.desk.engine.config or self._room.desk.engine.ready is None:
-            self.configure(config)
+        engine = self._room.desk.engine
+        if wish.config != engine.config or engine.ready is None:
+            self.configure(wish.config, save=wish.save_as_default)
+        elif wish.save_as_default:
+            self._save(wish.config)
 
     def model(self, name: str) -> None:
         """`/model [name]`."""
@@ -144,7 +166,7 @@ class Engines:
         self._change(**{field: value})
 
     def _change(self, **fields: Any) -> None:
-        config = replace(self._room.desk.engine.config, **fields)
+        config = replace(self._fitting.wanted or self._room.desk.engine.config, **fields)
         if not config.model_path:
             self._room.toast(NO_MODEL)
         elif config == self._room.desk.engine.config and self._room.desk.engine.ready is not None:
@@ -154,8 +176,23 @@ class Engines:
 
     # ------------------------------------------------------------------ going over
 
-    def configure(self, config: EngineConfig) -> None:
-        """Go over to a configuration; asks first when an answer is being written. One that waits for the engine can."""
+    def configure(
+        self, config: EngineConfig, *, save: bool = False, otherwise: Callable[[], object] = lambda: None
+    ) -> None:
+        """Go over to a configuration, or to what the person takes in its place when it does not fit; `otherwise` when
+        that is nothing. `save`: from now on, too."""
+
+        def taken(chosen: EngineConfig) -> None:
+            engine = self._room.desk.engine
+            if save:
+                self._save(chosen)
+            if chosen != engine.config or engine.ready is None:
+                self._apply(chosen)
+
+        self._fitting.consider(config, self._survey.models, taken, otherwise)
+
+    def _apply(self, config: EngineConfig) -> None:
+        """Asks first when an answer is being written. One that waits for the engine can."""
         if not self._room.is_busy or self._room.desk.engine.ready is None:
             self._go_over(config)
             return

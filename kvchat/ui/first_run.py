@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,18 +20,20 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
-from kvchat.backend.values import CacheType
+from kvchat.backend.values import CacheType, EngineConfig
 from kvchat.clean import clean_line
 from kvchat.errors import KvchatError
+from kvchat.kv.needs import Memory
 from kvchat.library.find import ModelFile, resolve
-from kvchat.machine import free_memory, logical_cores, total_memory
-from kvchat.ui.cache_choice import CacheChoice
+from kvchat.machine import logical_cores, total_memory
+from kvchat.ui.cache_choice import CacheChoice, possible_type
 from kvchat.ui.display import display, display_line
 from kvchat.ui.inline_keys import LineInput
 from kvchat.ui.meters import size_text
 from kvchat.ui.model_facts import ModelFacts, read_facts
-from kvchat.ui.model_picker import ModelList
+from kvchat.ui.model_list import ModelList, PlanLines
 from kvchat.ui.pasted_path import pasted_path
+from kvchat.ui.planning import Configure
 from kvchat.ui.settings_row import Hint
 
 ROOMY = 34  # lines of a screen with room for many models
@@ -64,6 +66,7 @@ class FirstRun(ModalScreen[FirstChoice | None]):
     """One screen, one Enter. None: the person left it.
 
     `models` may be empty; `searched` are the folders that were looked through; `notes` say what this terminal can do.
+    `config` is how a model would be used but for its path and cache types, `memory` what could be had for it.
     """
 
     DEFAULT_CSS = """
@@ -76,12 +79,13 @@ class FirstRun(ModalScreen[FirstChoice | None]):
         & .heading { height: auto; color: $meta; }
         & #machine, & #none, & #notes { height: auto; margin: 0 0 1 0; }
         & #notes { color: $meta; margin: 1 0 0 0; }
-        & #models { max-height: 6; background: $background; margin: 0 0 1 0; }
+        & #models { max-height: 6; background: $background; }
+        & #takes { padding: 0 3; margin: 0 0 1 0; }
         & #cache { margin: 0 0 1 0; }
         & #path { border: none; height: 1; padding: 0 1; background: $panel; &:focus { border: none; } }
         & #trouble { height: auto; color: $error; }
         & #hints { width: 100%; max-width: 84; height: 1; padding: 0 2; margin: 1 0 0 0; }
-        &.-short #brand, &.-short #hints, &.-short #machine, &.-short #models, &.-short #cache { margin: 0; }
+        &.-short #brand, &.-short #hints, &.-short #machine, &.-short #takes, &.-short #cache { margin: 0; }
         &.-short #notes { display: none; }
         &.-roomy #models { max-height: 14; }
     }
@@ -92,13 +96,24 @@ class FirstRun(ModalScreen[FirstChoice | None]):
         Binding("escape,ctrl+c", "cancel", "Leave", show=False, id="first.cancel"),
     ]
 
-    def __init__(self, models: Sequence[ModelFile], searched: Sequence[Path], notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        models: Sequence[ModelFile],
+        searched: Sequence[Path],
+        notes: Sequence[str] = (),
+        *,
+        config: EngineConfig,
+        memory: Memory,
+    ) -> None:
         super().__init__()
         self._models = tuple(models)
         self._searched = tuple(searched)
         self._notes = tuple(notes)
-        self._free = free_memory()
-        self._list = ModelList(self._models, "", self._free, id="models")
+        self._config = config
+        self._free = memory.ram
+        self._cache = CacheChoice(id="cache")
+        self._list = ModelList(self._models, "", self._configure(), memory, id="models")
+        self._lines = PlanLines(self._list, id="takes")
         self._checking = ""
         self._wanted: Path | None = None
         self._over = False
@@ -111,10 +126,11 @@ class FirstRun(ModalScreen[FirstChoice | None]):
             if self._models:
                 yield Static("Models", classes="heading", markup=False)
                 yield self._list
+                yield self._lines
             else:
                 yield Static(_none_found(self._searched), id="none", markup=False)
             yield Static("Cache", classes="heading", markup=False)
-            yield CacheChoice(self._free, id="cache")
+            yield self._cache
             yield Static("Another file", classes="heading", markup=False)
             yield LineInput("paste a path, or drop a file here", id="path")
             yield Static("", id="trouble", markup=False)
@@ -128,7 +144,6 @@ class FirstRun(ModalScreen[FirstChoice | None]):
     def on_mount(self) -> None:
         """The keyboard belongs to the models, to the path when there are none (AUTO_FOCUS)."""
         self._path = self.query_one("#path", LineInput)
-        self._cache = self.query_one(CacheChoice)
         self.query_one("#notes").display = bool(self._notes)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -181,11 +196,16 @@ class FirstRun(ModalScreen[FirstChoice | None]):
         self._wanted = None
         self._show_sizes()
 
-    def on_model_list_facts_read(self, event: ModelList.FactsRead) -> None:
+    def on_cache_choice_changed(self, event: CacheChoice.Changed) -> None:
+        """What the models take with it."""
+        event.stop()
+        self._list.configure(self._configure())
+
+    def on_model_list_read(self, event: ModelList.Read) -> None:
         """The header of a model, perhaps the one that Enter waits for."""
         event.stop()
         self._show_sizes()
-        if event.facts.model.path == self._wanted:
+        if event.planned.facts.model.path == self._wanted:
             self._start_listed()
 
     def action_start(self) -> None:
@@ -202,8 +222,22 @@ class FirstRun(ModalScreen[FirstChoice | None]):
     # ------------------------------------------------------------------ the choice
 
     def _show_sizes(self) -> None:
-        facts = self._list.facts
-        self._cache.show(facts.geometry if facts is not None else None)
+        planned = self._list.planned
+        if planned is not None:
+            self._cache.show(planned.facts.geometry, planned.plan)
+        else:
+            self._cache.show(None, None)
+        self._lines.show()
+
+    def _configure(self) -> Configure:
+        """A new function each time: what was made with another cache type is of no use any more."""
+        kind, config = self._cache.chosen, self._config
+
+        def configured(facts: ModelFacts) -> EngineConfig:
+            possible = possible_type(kind, facts.geometry)
+            return replace(config, model_path=str(facts.model.path), type_k=possible, type_v=possible)
+
+        return configured
 
     def _start_listed(self) -> None:
         model, facts = self._list.chosen, self._list.facts
@@ -240,8 +274,7 @@ class FirstRun(ModalScreen[FirstChoice | None]):
         self.query_one("#trouble", Static).update(Content(display(trouble)))
 
     def _end_with(self, facts: ModelFacts) -> None:
-        self._cache.show(facts.geometry)
-        kind = self._cache.type
+        kind = possible_type(self._cache.chosen, facts.geometry)
         self._end(FirstChoice(facts.model.path, kind, kind))
 
     def _end(self, choice: FirstChoice | None) -> None:

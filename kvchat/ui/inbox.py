@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvchat.errors import KvchatError
-from kvchat.ui.launch import Survey
+from kvchat.ui.launch import Survey, Weighed
 
 if TYPE_CHECKING:
     from kvchat.backend.protocol import Event
@@ -25,7 +25,7 @@ class StoreFailed:
 
 
 if TYPE_CHECKING:
-    News = Event | StoreFailed | Survey
+    News = Event | StoreFailed | Survey | Weighed
 
 
 class Inbox:

@@ -15,9 +15,11 @@ from kvchat.paths import Paths
 
 if TYPE_CHECKING:  # what these need takes a while to load, and the first frame does without
     from kvchat.backend.client import EngineClient, EngineFactory
-    from kvchat.backend.protocol import Event, Forecast, Generate, Preview, Ready, Warm
+    from kvchat.backend.protocol import Event, Forecast, Generate, Preview, Ready, Title, Warm
     from kvchat.chats.types import Chat
+    from kvchat.kv.needs import Memory
     from kvchat.library.find import ModelFile
+    from kvchat.ui.model_facts import ModelFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,16 @@ class Survey:
     chosen: Path | None = None
     known: tuple[str, ...] = ()
     failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """What the model to begin with takes was compared with the free memory. Where it does not fit nothing was started,
+    and the person is asked."""
+
+    config: EngineConfig
+    facts: ModelFacts
+    fits: bool
 
 
 if TYPE_CHECKING:
@@ -70,14 +82,15 @@ def local_engine(
 class EngineLink:
     """The backend of a conversation from the first frame on: before there is an engine, and when there will be none.
 
-    `post` receives the engine's events and the `Survey`; a `LoadFailed` is made here when there is nothing to start.
+    `post` receives the engine's events, the `Survey` and what was `Weighed`; a `LoadFailed` is made here when there is
+    nothing to start.
     """
 
     def __init__(
         self,
         settings: Settings,
         paths: Paths,
-        post: Callable[[Event | Survey], None],
+        post: Callable[[Event | Survey | Weighed], None],
         make: EngineFactory = local_engine,
         look: Surveyor = survey,
     ) -> None:
@@ -90,6 +103,7 @@ class EngineLink:
         self._latest: Chat | None = None
         self._lock = threading.Lock()
         self._engine: EngineClient | None = None
+        self._held_back: EngineConfig | None = None
         self._closed = False
 
     @property
@@ -99,10 +113,20 @@ class EngineLink:
 
     @property
     def config(self) -> EngineConfig:
-        """What the engine was asked for last; before there is one, what the settings say, without a model."""
+        """What the engine was asked for last; before there is one, what was held back, else what the settings say,
+        without a model."""
         if self._engine is not None:
             return self._engine.config
+        if self._held_back is not None:
+            return self._held_back
         return replace(self.config_for(Path()), model_path="")
+
+    @property
+    def memory(self) -> Memory:
+        """What could be had for an engine in place of the one that runs."""
+        from kvchat.ui.memory import memory_for_engine
+
+        return memory_for_engine(self.config, self.ready, self._pid())
 
     def config_for(self, model: Path) -> EngineConfig:
         """What the settings say, with this model."""
@@ -148,6 +172,11 @@ class EngineLink:
         if self._engine is not None:
             self._engine.preview(command)
 
+    def title(self, command: Title) -> None:
+        """Have a title written."""
+        if self._engine is not None:
+            self._engine.title(command)
+
     def close(self) -> None:
         """End the engine, if there is one."""
         with self._lock:
@@ -165,7 +194,27 @@ class EngineLink:
             self._post(LoadFailed(found.failure))
         elif found.chosen is not None:
             settings = as_before(self._settings, found.chosen, self._chat)
-            self._begin(engine_config(settings, found.chosen, self._paths))
+            config = engine_config(settings, found.chosen, self._paths)
+            if self._fits(config, found.models):
+                self._begin(config)
+
+    def _fits(self, config: EngineConfig, models: tuple[ModelFile, ...]) -> bool:
+        """Whether the person need not be asked."""
+        from kvchat.ui.model_facts import model_at, read_facts
+        from kvchat.ui.planning import fits
+
+        facts = read_facts(model_at(Path(config.model_path), models))
+        fitting = fits(facts, config, self.memory)
+        self._held_back = None if fitting else config
+        self._post(Weighed(config, facts, fitting))
+        return fitting
+
+    def _pid(self) -> int | None:
+        if self._engine is None:
+            return None
+        from kvchat.backend.local import Engine
+
+        return self._engine.pid if isinstance(self._engine, Engine) else None
 
     def _begin(self, config: EngineConfig) -> None:
         engine = self._make(config, self._post, self._paths.state_folder, self._paths.log_file)

@@ -8,7 +8,7 @@ from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
 LABEL_CELLS = 11
-NUMBER_CELLS = 34  # the longest numbers beside a bar
+NUMBER_CELLS = 40  # the longest numbers beside a bar
 LONGEST_BAR = 30
 SHORTEST_BAR = 4
 TIGHT = 0.8  # share of the memory from which a meter warns
@@ -16,24 +16,22 @@ TIGHT = 0.8  # share of the memory from which a meter warns
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """What a configuration takes, in bytes. `f16` is the cache of the same context with f16 for K and V. `memory` is
-    all RAM, `free` what can be had of it; None where the machine does not tell. `most`: the cache may take less."""
+    """What a configuration takes, in bytes. `f16` is the cache of the same context with f16 for K and V, 0 where the
+    model cannot have it; `now` that of the engine that runs. `compute` is an estimate. `memory` is all RAM, `free` what
+    can be had of it, `fits` whether that is enough; None where it is not known."""
 
     cache: int
     f16: int
     weights: int
+    now: int = 0
+    compute: int = 0
     memory: int | None = None
     free: int | None = None
-    most: bool = False
+    fits: bool | None = None
 
     @property
     def total(self) -> int:
-        return self.weights + self.cache
-
-    @property
-    def fits(self) -> bool:
-        """Whether it can be had now, as far as is known."""
-        return self.free is None or self.total <= self.free
+        return self.weights + self.cache + self.compute
 
 
 def size_text(size: int) -> str:
@@ -58,20 +56,20 @@ def bar(share: float, cells: int, style: str) -> Content:
 def cache_meter(need: MemoryNeed, width: int) -> Content:
     """The cache against that of f16, in `width` cells."""
     share = need.cache / need.f16 if need.f16 else 0.0
-    numbers = ("at most " if need.most else "") + size_text(need.cache)
-    if need.f16 != need.cache:
-        numbers += f"  f16: {size_text(need.f16)}"
-    return _meter("KV memory", share, "$primary", numbers, width)
+    others = {"now": need.now, "f16": need.f16 if need.f16 != need.now else 0}
+    numbers = [f"{name}: {size_text(size)}" for name, size in others.items() if size not in (0, need.cache)]
+    return _meter("KV memory", share, "$primary", "  ".join([size_text(need.cache), *numbers]), width)
 
 
 def total_meter(need: MemoryNeed, width: int) -> Content:
-    """Weights and cache against the memory of the machine, in `width` cells."""
+    """Weights, cache and computations against the memory of the machine, in `width` cells."""
+    total = f"about {size_text(need.total)}" if need.compute else size_text(need.total)
     if not need.memory:
-        return _meter("Total", 0.0, "$primary", size_text(need.total), width)
+        return _meter("Total", 0.0, "$primary", total, width)
     share = need.total / need.memory
-    style = "$error" if not need.fits else "$warning" if share >= TIGHT else "$success"
-    numbers = f"{size_text(need.total)} of {size_text(need.memory)}"
-    if not need.fits:
+    style = "$error" if need.fits is False else "$warning" if share >= TIGHT else "$success"
+    numbers = f"{total} of {size_text(need.memory)}"
+    if need.fits is False:
         numbers += f", {size_text(need.free or 0)} free"
     return _meter("Total", share, style, numbers, width)
 

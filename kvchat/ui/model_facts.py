@@ -7,44 +7,51 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from kvchat.backend.values import CacheType
 from kvchat.errors import KvchatError
-from kvchat.kv.fit import automatic_context, cache_bytes
+from kvchat.kv.compute import workload
 from kvchat.kv.geometry import Geometry, geometry
-from kvchat.library.find import ModelFile, check
+from kvchat.kv.needs import Subject, subject
+from kvchat.library.find import ModelFile, check, part_paths
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """`geometry` is None exactly when the model cannot be run; `problem` then says why. Names and problems come from
-    the file: they are cleaned where they are shown."""
+    """`subject` is None exactly when the model cannot be run; `problem` then says why. Names and problems come from the
+    file: they are cleaned where they are shown."""
 
     model: ModelFile
-    geometry: Geometry | None
-    quantization: str
+    subject: Subject | None
     problem: str = ""
+
+    @property
+    def geometry(self) -> Geometry | None:
+        """The shape of its cache."""
+        return self.subject.geometry if self.subject is not None else None
+
+
+def model_at(path: Path, models: Sequence[ModelFile]) -> ModelFile:
+    """The model with this path; one that is not among `models` has no size yet."""
+    return next((model for model in models if model.path == path), ModelFile(path.stem, path, 0, "path"))
 
 
 def read_facts(model: ModelFile) -> ModelFacts:
     """Read the header; what is wrong with the file is told in `problem`."""
     try:
         header = check(model)
-        return ModelFacts(model, geometry(header), header.quantization)
+        files = [model.path] if header.split is None else part_paths(model.path, header.split.parts)
+        if not model.size:
+            model = replace(model, size=sum(file.stat().st_size for file in files))
+        if len(files) > 1:
+            return ModelFacts(model, subject(model.name, files, model.size))
+        shape = geometry(header)  # a header with a long vocabulary is not read twice
+        return ModelFacts(model, Subject(model.name, header, shape, model.size, workload(header, shape)))
     except KvchatError as error:
-        return ModelFacts(model, None, "", error.message)
-
-
-def needed_bytes(facts: ModelFacts, type_k: CacheType, type_v: CacheType, free: int | None) -> int:
-    """Bytes for the weights and the cache at the automatic context size; with an f16 cache where the model cannot have
-    these types. Only the weights of a model that cannot be run."""
-    shape = facts.geometry
-    if shape is None:
-        return facts.model.size
-    if shape.refusal(type_k, type_v, "auto") is not None:
-        type_k = type_v = "f16"
-    return facts.model.size + cache_bytes(shape, type_k, type_v, automatic_context(shape, type_k, type_v, free))
+        return ModelFacts(model, None, error.message)
+    except OSError as error:
+        return ModelFacts(model, None, str(error))
 
 
 class FactsReader:

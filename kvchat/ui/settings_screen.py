@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -23,15 +24,17 @@ from textual.widgets import Static
 
 from kvchat.backend.protocol import Previewed, Ready
 from kvchat.backend.values import EngineConfig
+from kvchat.kv.needs import Memory
+from kvchat.kv.plan import Plan
 from kvchat.library.find import ModelFile
-from kvchat.machine import free_memory, logical_cores, total_memory
+from kvchat.machine import logical_cores, total_memory
 from kvchat.ui import settings_words as words
 from kvchat.ui.display import display
 from kvchat.ui.inline_keys import run_bound
 from kvchat.ui.meters import cache_meter, total_meter
-from kvchat.ui.model_facts import FactsReader, ModelFacts
+from kvchat.ui.model_facts import FactsReader, ModelFacts, model_at
 from kvchat.ui.model_picker import ModelPicker
-from kvchat.ui.settings_fields import FIELDS, LABELS, FieldName, choices, differing, repaired, stepped, value_text
+from kvchat.ui.settings_fields import FIELDS, LABELS, FieldName, choices, differing, stepped, value_text
 from kvchat.ui.settings_row import FieldRow, Hint, RowState
 
 REST = 0.2  # seconds without a change before the cost of applying is asked for
@@ -61,7 +64,7 @@ class SettingsScreen(ModalScreen[EngineWish | None]):
 
     `config` is what the engine was asked for last, `ready` what it made of it, None while there is no engine.
     `past_tokens` are those that the open chat has computed. `preview` is asked what applying would cost each time the
-    choice has rested; the answer comes through `show_preview`.
+    choice has rested; the answer comes through `show_preview`. `memory` is what could be had for another engine.
     """
 
     DEFAULT_CSS = """
@@ -102,6 +105,8 @@ class SettingsScreen(ModalScreen[EngineWish | None]):
         models: Sequence[ModelFile],
         past_tokens: int,
         preview: Callable[[EngineConfig], None],
+        *,
+        memory: Memory,
     ) -> None:
         super().__init__()
         self._ready, self._started, self._models = ready, config, tuple(models)
@@ -116,7 +121,8 @@ class SettingsScreen(ModalScreen[EngineWish | None]):
         self._asked: EngineConfig | None = None
         self._timer: Timer | None = None
         self._over = False
-        self._cores, self._memory, self._free = logical_cores(), total_memory(), free_memory()
+        self._cores, self._memory, self._free = logical_cores(), total_memory(), memory
+        self._plans: dict[EngineConfig, Plan | None] = {}  # of the model of `_facts`
 
     def compose(self) -> ComposeResult:
         with Vertical(id="box") as box:
@@ -135,13 +141,12 @@ class SettingsScreen(ModalScreen[EngineWish | None]):
 
     def on_mount(self) -> None:
         """Read the header of the model that is set, if one is."""
-        path = Path(self._config.model_path)
-        model = next((model for model in self._models if model.path == path), ModelFile(path.stem, path, 0, "path"))
+        model = model_at(Path(self._config.model_path), self._models)
         self._reader = FactsReader([model], lambda facts: self.post_message(FactsCame(facts)))
         if self._config.model_path:
             self._reader.start()
         else:
-            self.post_message(FactsCame(ModelFacts(model, None, "", "no model is chosen yet")))
+            self.post_message(FactsCame(ModelFacts(model, None, "no model is chosen yet")))
         self._show()
 
     def on_unmount(self) -> None:
@@ -159,7 +164,7 @@ class SettingsScreen(ModalScreen[EngineWish | None]):
     def on_facts_came(self, event: FactsCame) -> None:
         """The fields can be walked from now on; keys that came before count."""
         event.stop()
-        self._facts = event.facts
+        self._know(event.facts)
         early, self._early = self._early, []
         for key in early:
             key()
@@ -243,24 +248,25 @@ class SettingsScreen(ModalScreen[EngineWish | None]):
             self._choose(stepped(field, self._config, limits, step))
 
     def _pick(self) -> None:
-        config = self._config
-        free = words.available(self._situation()) if self._facts is not None else self._free
-        picker = ModelPicker(self._models, config.model_path, config.type_k, config.type_v, free)
+        configured = partial(words.for_model, self._config, self._cores, self._memory)
+        picker = ModelPicker(self._models, self._config.model_path, configured, self._free)
         self.app.push_screen(picker, self._take_model)
 
     def _take_model(self, facts: ModelFacts | None) -> None:
         if facts is None:
             return
-        self._facts = facts
+        self._know(facts)
         wanted = replace(self._config, model_path=str(facts.model.path))
-        limits = words.limits(self._situation())
-        assert limits is not None  # the picker offers only what can be run
-        config = repaired(wanted, limits)
+        config = words.for_model(wanted, self._cores, self._memory, facts)
         self._row = FIELDS.index("model") + 1
         self._choose(config)
         changed = [f"{LABELS[field]} {value_text(field, config)}" for field in differing(wanted, config)]
         self._adapted = f"changed for this model: {', '.join(changed)}" if changed else ""
         self._show()
+
+    def _know(self, facts: ModelFacts) -> None:
+        self._facts = facts
+        self._plans.clear()
 
     def _choose(self, config: EngineConfig) -> None:
         if config == self._config:
@@ -296,17 +302,21 @@ class SettingsScreen(ModalScreen[EngineWish | None]):
     # ------------------------------------------------------------------ drawing
 
     def _situation(self) -> words.Situation:
-        assert self._facts is not None
+        facts, started = self._facts, self._started
+        assert facts is not None
+        running = self._ready is not None and self._config.model_path == started.model_path
+        plan, now = self._plan(self._config), self._plan(started) if running else None
         return words.Situation(
-            self._ready,
-            self._started,
-            self._config,
-            self._facts,
-            self._cores,
-            self._memory,
-            self._free,
-            self._past_tokens,
+            self._ready, started, self._config, facts, self._cores, self._memory, self._past_tokens, plan, now
         )
+
+    def _plan(self, config: EngineConfig) -> Plan | None:
+        """Each is made once."""
+        assert self._facts is not None
+        if config not in self._plans:
+            ready = self._ready if config.model_path == self._started.model_path else None
+            self._plans[config] = words.planned(self._facts, config, self._started, ready, self._free)
+        return self._plans[config]
 
     def _show(self) -> None:
         """Draw all of it; cheap, and nothing can be forgotten."""

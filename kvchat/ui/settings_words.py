@@ -1,6 +1,6 @@
 """What the settings screen says beside, below and about a configuration. Pure functions from values to text.
 
-Owns the wording and the memory arithmetic behind the meters; must not know widgets.
+Owns the wording; sizes are those of a plan. Must not know widgets.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from typing import Literal
 
 from kvchat.backend.protocol import Previewed, Ready
 from kvchat.backend.values import CacheType, EngineConfig
-from kvchat.kv.fit import automatic_context, cache_bytes
 from kvchat.kv.geometry import Geometry
+from kvchat.kv.needs import Memory
+from kvchat.kv.plan import Plan
 from kvchat.ui.meters import MemoryNeed, size_text
 from kvchat.ui.model_facts import ModelFacts
-from kvchat.ui.settings_fields import FieldName, Limits, left_out, linked
+from kvchat.ui.planning import plan_for
+from kvchat.ui.settings_fields import FieldName, Limits, left_out, linked, repaired
 
 BITS: dict[CacheType, str] = {"f16": "16", "bf16": "16", "q8_0": "8.5", "q4_0": "4.5"}
 MIXED = "mixed types: measured speed matters, slow on stock CUDA builds"
@@ -24,7 +26,8 @@ EffectKind = Literal["none", "change", "warning"]
 @dataclass(frozen=True, slots=True)
 class Situation:
     """All that the words depend on. `ready` tells of the engine that runs with `started`, None when none does; `config`
-    is what is being chosen, for the model of `facts`. `free`: bytes that can be had now, without the running cache."""
+    is what is being chosen, for the model of `facts`. `memory`: bytes of RAM. `plan` is that of `config`, None for a
+    model that cannot be run; `now` that of the running engine, None when it has another model."""
 
     ready: Ready | None
     started: EngineConfig
@@ -32,8 +35,9 @@ class Situation:
     facts: ModelFacts
     cores: int
     memory: int | None
-    free: int | None
     past_tokens: int
+    plan: Plan | None
+    now: Plan | None
 
     @property
     def same_model(self) -> bool:
@@ -51,37 +55,38 @@ def limits(situation: Situation) -> Limits | None:
     return Limits(shape, situation.cores, situation.memory) if shape is not None else None
 
 
-def available(situation: Situation) -> int | None:
-    """Bytes that can be had when the running cache is given back; None where the machine does not tell."""
-    if situation.free is None or situation.ready is None:
-        return situation.free
-    return situation.free + situation.ready.model.kv_bytes_per_token * situation.ready.cache.context
+def for_model(config: EngineConfig, cores: int, memory: int | None, facts: ModelFacts) -> EngineConfig:
+    """The configuration for another model, one that can be run, with as few changes as make it possible."""
+    assert facts.geometry is not None
+    return repaired(replace(config, model_path=str(facts.model.path)), Limits(facts.geometry, cores, memory))
 
 
-def context_tokens(situation: Situation, shape: Geometry) -> int:
-    """The size of the context that is chosen, or that the engine will choose."""
-    config, ready = situation.config, situation.running
-    if config.context:
-        return config.context
-    same = replace(config, threads=0, gpu_layers=0) == replace(situation.started, threads=0, gpu_layers=0)
+def planned(
+    facts: ModelFacts, config: EngineConfig, started: EngineConfig, ready: Ready | None, memory: Memory
+) -> Plan | None:
+    """The plan of what is chosen. A context that is chosen automatically stays what the running engine made of it."""
+    same = replace(config, threads=0, gpu_layers=0) == replace(started, threads=0, gpu_layers=0)
     if ready is not None and same:
-        return ready.cache.context
-    return automatic_context(shape, config.type_k, config.type_v, available(situation))
+        config = replace(config, context=ready.cache.context)
+    return plan_for(facts, config, memory)
 
 
 def memory_need(situation: Situation) -> MemoryNeed | None:
     """For the meters; None for a model that cannot be run."""
-    shape, config = situation.facts.geometry, situation.config
-    if shape is None:
+    plan = situation.plan
+    if plan is None:
         return None
-    tokens = context_tokens(situation, shape)
+    chosen, now = plan.chosen, situation.now
+    f16 = next(need for need in plan.needs if need.types == "f16")
     return MemoryNeed(
-        cache=cache_bytes(shape, config.type_k, config.type_v, tokens),
-        f16=cache_bytes(shape, "f16", "f16", tokens),
-        weights=situation.facts.model.size,
+        cache=chosen.kv_bytes + chosen.state_bytes,
+        f16=f16.kv_bytes + f16.state_bytes,
+        weights=plan.weights_bytes,
+        now=now.chosen.kv_bytes + now.chosen.state_bytes if now is not None else 0,
+        compute=chosen.compute_bytes,
         memory=situation.memory,
-        free=available(situation),
-        most=any(layer.window for layer in shape.cache),
+        free=plan.free_bytes,
+        fits=chosen.fits,
     )
 
 
@@ -132,7 +137,7 @@ def _bits(kind: CacheType, shape: Geometry) -> str:
 
 def _context(situation: Situation, shape: Geometry) -> str:
     trained = f"model trained for {shape.context_trained:,}" if shape.context_trained else ""
-    now = "" if situation.config.context else f"{context_tokens(situation, shape):,} tokens"
+    now = "" if situation.config.context or situation.plan is None else f"{situation.plan.context:,} tokens"
     return " · ".join(filter(None, (now, trained)))
 
 
@@ -159,15 +164,15 @@ def _machine(field: FieldName, situation: Situation) -> str:
 def effect(situation: Situation, previewed: Previewed | None) -> tuple[str, EffectKind]:
     """What applying will do to the engine and to the open chat, in time."""
     config, started = situation.config, situation.started
-    need, shape = memory_need(situation), situation.facts.geometry
-    if need is None or shape is None:
+    plan = situation.plan
+    if plan is None:
         return "Enter on Model chooses another one.", "warning"
     if situation.ready is None:
         return "No engine is running: it starts with these settings.", "change"
     if config == started:
         return "Applying changes nothing.", "none"
-    short = "" if need.fits else " It does not fit in the memory that is free."
-    tokens = context_tokens(situation, shape)
+    short = " It does not fit into the memory that is free." if plan.chosen.fits is False else ""
+    tokens = plan.context
     if situation.past_tokens > tokens:
         short += f" This chat has {situation.past_tokens:,} tokens, more than the {tokens:,} of the context."
     kind: EffectKind = "warning" if short else "change"

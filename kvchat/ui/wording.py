@@ -102,7 +102,7 @@ def note_on(event: Event, turn: str | None) -> tuple[str, NoteKind] | None:
 
 def forecast(outlook: Forecasted) -> str:
     """What a send would reuse and cost."""
-    reused = outlook.resident + outlook.pages
+    reused = outlook.resident + outlook.pages + outlook.checkpoint
     parts = [f"reuses {reused:,}", f"computes {outlook.computed:,}"]
     if outlook.seconds is not None:
         parts.append(f"first token in about {duration(outlook.seconds)}")
@@ -116,8 +116,9 @@ def warmed(event: Warmed) -> str:
     if not event.reused:
         return f"nothing kept: {event.tokens:,} tokens to compute" + (f" ({event.cut})" if event.cut else "")
     count = f"{event.reused:,}" if event.reused >= event.tokens - 1 else f"{event.reused:,} of {event.tokens:,}"
-    if event.pages:
-        return f"{count} tokens back from pages in {max(0.01, event.seconds):.2f} s"
+    if event.pages or event.checkpoint:
+        where = "pages" if event.pages else "a checkpoint"
+        return f"{count} tokens back from {where} in {max(0.01, event.seconds):.2f} s"
     return f"{count} tokens in memory"
 
 

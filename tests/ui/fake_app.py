@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from fake_backend import delta, finished, make_ready, prompt_events
 
-from kvchat.backend.protocol import Event, Forecast, Forecasted, Generate, Preview, Ready, Warm, Warmed
+from kvchat.backend.protocol import Event, Forecast, Forecasted, Generate, Preview, Ready, Title, Warm, Warmed
 from kvchat.backend.values import EngineConfig
 from kvchat.config import Settings
 from kvchat.paths import Paths
@@ -53,6 +53,9 @@ class Engine:
         self._post(Forecasted(command.turn, 40, 0, 30, 10, 0.2, None))
 
     def preview(self, command: Preview) -> None:
+        pass
+
+    def title(self, command: Title) -> None:
         pass
 
     def submit(self, request: Generate) -> None:

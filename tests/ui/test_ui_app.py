@@ -40,6 +40,7 @@ async def test_first_frame_and_typing_before_the_engine_is_ready(home: Path) -> 
             await until(pilot, lambda: "waiting" in status(pilot))
             assert "▌ early" in shown(pilot)
             assert on.engine.requests == []
+            await until(pilot, lambda: on.engine.started)
             on.engine.come(make_ready())
             await sees(pilot, "Hello there.")
             assert [message.text for message in on.engine.requests[0].messages] == ["early"]
@@ -347,6 +348,7 @@ async def test_nothing_foreign_is_markup_or_a_control_sequence(home: Path) -> No
     with stage(home, lambda request: turn_events(request, [evil])) as on:
         on.engine.at_start = False
         async with on.app().run_test(size=(120, 30)) as pilot:
+            await until(pilot, lambda: on.engine.started)
             on.engine.come(make_ready(name=evil))
             await send(pilot, evil)
             await until(pilot, lambda: shown(pilot).count("[bold red]x[/]") >= 3)  # user, heading, answer

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from modal_host import EVIL, Host, broken, model, settled, text, type_at_once
 
+from kvchat.backend.values import EngineConfig
 from kvchat.formats.gguf import GgufHeader
+from kvchat.kv.needs import Memory
 from kvchat.library.find import ModelFile, check
 from kvchat.ui import model_facts
-from kvchat.ui.model_facts import ModelFacts, needed_bytes, read_facts
-from kvchat.ui.model_picker import ModelList, ModelPicker
+from kvchat.ui.model_facts import ModelFacts, read_facts
+from kvchat.ui.model_list import ModelList
+from kvchat.ui.model_picker import ModelPicker
 
 GIB = 1 << 30
 
@@ -30,7 +34,10 @@ def models(tmp_path: Path) -> list[ModelFile]:
 
 
 def picker(models: Sequence[ModelFile], current: str = "", free: int | None = 4 * GIB) -> Host:
-    return Host(lambda: ModelPicker(models, current, "f16", "f16", free))
+    def configured(facts: ModelFacts) -> EngineConfig:
+        return replace(EngineConfig(""), model_path=str(facts.model.path))
+
+    return Host(lambda: ModelPicker(models, current, configured, Memory(free)))
 
 
 def highlighted(app: Host) -> str | None:
@@ -167,23 +174,9 @@ async def test_small_screens(models: list[ModelFile], size: tuple[int, int]) -> 
 # ------------------------------------------------------------------ facts
 
 
-def test_memory_that_is_needed(tmp_path: Path) -> None:
-    """Weights and the cache at the automatic context: 4,096 tokens of 1,024 bytes in f16."""
-    file = model("llama", tmp_path, context=4096)
-    facts = read_facts(file)
-    assert needed_bytes(facts, "f16", "f16", None) == file.size + 4096 * 1024
-    assert needed_bytes(facts, "q8_0", "q8_0", None) == file.size + 4096 * 1024 * 34 // 64
-    assert needed_bytes(facts, "f16", "f16", 4 << 20) == file.size + 2048 * 1024  # half of what is free
-
-
-def test_memory_with_types_that_the_model_cannot_have(tmp_path: Path) -> None:
-    facts = read_facts(model("deepseek2", tmp_path))  # MLA: K and V of one type
-    assert needed_bytes(facts, "q8_0", "f16", None) == needed_bytes(facts, "f16", "f16", None)
-
-
 def test_facts_of_a_file_that_is_gone(tmp_path: Path) -> None:
     facts = read_facts(ModelFile("gone", tmp_path / "gone.gguf", 5, "models"))
     assert isinstance(facts, ModelFacts)
     assert facts.geometry is None
     assert facts.problem
-    assert needed_bytes(facts, "f16", "f16", None) == 5
+    assert facts.model.size == 5

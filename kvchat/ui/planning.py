@@ -1,0 +1,107 @@
+"""From a model, a configuration and the free memory to a plan, and the thread that makes plans for lists of models.
+
+Owns the way between, no sum of its own. Must not know widgets: what is made goes to a function that the screen gives.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kvchat.backend.values import EngineConfig
+from kvchat.kv.needs import Memory
+from kvchat.kv.plan import Plan, Wanted, make_plan
+from kvchat.library.find import ModelFile
+from kvchat.ui.model_facts import ModelFacts, read_facts
+
+Configure = Callable[[ModelFacts], EngineConfig]
+"""The configuration in which a model that can be run would be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is known of a model. `plan` is None exactly when it cannot be run."""
+
+    facts: ModelFacts
+    plan: Plan | None
+
+
+def plan_for(facts: ModelFacts, config: EngineConfig, memory: Memory) -> Plan | None:
+    """What this model takes with this configuration; None for one that cannot be run."""
+    if facts.subject is None:
+        return None
+    wanted = Wanted(config.context, config.type_k, config.type_v, config.flash_attention, config.gpu_layers)
+    return make_plan(facts.subject, memory, wanted)
+
+
+def fits(facts: ModelFacts, config: EngineConfig, memory: Memory) -> bool:
+    """Whether it can be loaded without asking; what is not known, or cannot be run, does not matter."""
+    plan = plan_for(facts, config, memory)
+    return plan is None or plan.chosen.fits is not False
+
+
+class PlanReader:
+    """Reads headers and makes plans on a thread of its own, which the end of the program does not wait for: for the
+    model that is preferred first, then for the rest in order.
+
+    `post` is called on that thread and must only hand over.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[ModelFile],
+        configure: Configure,
+        memory: Memory,
+        post: Callable[[Planned], object],
+    ) -> None:
+        self._models = tuple(models)
+        self._memory = memory
+        self._post = post
+        self._changed = threading.Condition()
+        self._configure = configure
+        self._waiting = list(models)
+        self._stopped = False
+        self._facts: dict[ModelFile, ModelFacts] = {}
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="model plans", daemon=True).start()
+
+    def stop(self) -> None:
+        """Nothing is handed over any more, but for what is on its way."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+
+    def prefer(self, model: ModelFile) -> None:
+        """This one next, if it is not made yet."""
+        with self._changed:
+            if model in self._waiting:
+                self._waiting.remove(model)
+                self._waiting.insert(0, model)
+
+    def again(self, configure: Configure, first: ModelFile | None) -> None:
+        """Other configurations: all plans are made anew, from the headers that were read, beginning with `first`."""
+        with self._changed:
+            self._configure = configure
+            self._waiting = sorted(self._models, key=lambda model: model != first)
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped or self._waiting)
+                if self._stopped:
+                    return
+                model, configure = self._waiting.pop(0), self._configure
+            planned = self._planned(model, configure)
+            with self._changed:
+                newest = not self._stopped and configure is self._configure
+            if newest:
+                self._post(planned)
+
+    def _planned(self, model: ModelFile, configure: Configure) -> Planned:
+        facts = self._facts.get(model) or read_facts(model)
+        self._facts[model] = facts
+        plan = plan_for(facts, configure(facts), self._memory) if facts.subject is not None else None
+        return Planned(facts, plan)
