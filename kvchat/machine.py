@@ -1,18 +1,24 @@
 """What this machine has: processor, cores, memory. Owns the reading of the system's own files; chooses nothing.
 
-Linux tells all of it in /proc and /sys; elsewhere what is not told is None or empty.
+Linux tells all of it in /proc and /sys; elsewhere what is not told is None or empty. Free VRAM is asked of `nvidia-smi`
+where the installed llama.cpp has CUDA; other GPUs do not tell without llama.cpp.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
+import subprocess
 from pathlib import Path
 
 _CPU = Path("/sys/devices/system/cpu")
 _CPU_INFO = Path("/proc/cpuinfo")
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _MEMORY = Path("/proc/meminfo")
+_GPU_LIBRARIES = ("cuda", "hip", "metal", "musa", "sycl", "vulkan")
+_SMI = ("nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits")
+_SMI_SECONDS = 5
 # The instruction sets that llama.cpp has kernels for, as Linux spells them.
 _FEATURES = (
     "avx",
@@ -62,6 +68,26 @@ def total_memory() -> int | None:
 def free_memory() -> int | None:
     """Bytes that can be allocated without swapping."""
     return _memory("MemAvailable")
+
+
+def built_for_gpu(*names: str) -> bool:
+    """Whether the installed llama.cpp was built for a GPU of one of these kinds, or of any, which is all that can be
+    told without loading it."""
+    spec = importlib.util.find_spec("llama_cpp")
+    folders = [Path(folder) / "lib" for folder in (spec.submodule_search_locations or ())] if spec else []
+    kinds = names or _GPU_LIBRARIES
+    return any(next(folder.glob(f"*ggml-{kind}*"), None) for folder in folders for kind in kinds)
+
+
+def free_vram() -> int | None:
+    """Bytes on all GPUs that the engine can use; None: there are none, or it is not known. Takes a moment."""
+    if not built_for_gpu("cuda"):
+        return None
+    try:
+        asked = subprocess.run(_SMI, capture_output=True, text=True, check=True, timeout=_SMI_SECONDS)
+        return sum(int(line) for line in asked.stdout.split()) << 20
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
 
 
 def _usable() -> set[int]:

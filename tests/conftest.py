@@ -47,8 +47,9 @@ def gemma3(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     Four packages hold a part of the file each.
     """
-    folders = [importlib.util.find_spec(f"{GEMMA3}_part{number}") for number in range(1, 5)]
-    parts = [file for spec in folders if spec and spec.origin for file in (Path(spec.origin).parent / "data").glob("*.part*")]
+    specs = [importlib.util.find_spec(f"{GEMMA3}_part{number}") for number in range(1, 5)]
+    folders = [Path(spec.origin).parent / "data" for spec in specs if spec and spec.origin]
+    parts = [file for folder in folders for file in folder.glob("*.part*")]
     if len(parts) != 4:
         pytest.skip("Gemma 3 is not installed: pip install 'kvchat[gemma3]'")
     model = tmp_path_factory.mktemp("gemma3") / "gemma-3-270m-q4_k_m.gguf"

@@ -19,6 +19,7 @@ from kvchat.backend.protocol import (
     Ready,
     Restored,
     TextDelta,
+    Title,
     TurnFinished,
     Warm,
 )
@@ -99,7 +100,7 @@ def turn_events(
 
 
 class FakeBackend:
-    """`requests`, `cancelled`, `warms`, `forecasts` and `previews` record what was asked, in order.
+    """`requests`, `cancelled`, `warms`, `forecasts`, `previews` and `titles` record what was asked, in order.
 
     With `script` and `post`, a submit posts the events that `script(request)` returns, on the thread that submits, as
     an engine's client may; without them the test posts what it likes. `refuse`, when set, is raised by `submit`.
@@ -120,6 +121,7 @@ class FakeBackend:
         self.warms: list[Warm] = []
         self.forecasts: list[Forecast] = []
         self.previews: list[Preview] = []
+        self.titles: list[Title] = []
         self._arrived = threading.Condition()
 
     def submit(self, request: Generate) -> None:
@@ -148,6 +150,10 @@ class FakeBackend:
     def preview(self, command: Preview) -> None:
         """Record it."""
         self.previews.append(command)
+
+    def title(self, command: Title) -> None:
+        """Record it."""
+        self.titles.append(command)
 
     def wait(self, count: int = 1, seconds: float = 30.0) -> Generate:
         """Wait until `count` requests have come; the last of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,43 @@ def test_physical_cores(quota: str, expected: int, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(machine, "_usable", lambda: set(range(8)))
     assert machine.logical_cores() == 8
     assert machine.physical_cores() == expected
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, folder: Path, answer: str | Exception) -> None:
+    """An installed llama.cpp with CUDA, and an nvidia-smi that answers so."""
+    (folder / "lib").mkdir()
+    (folder / "lib" / "libggml-cuda.so").touch()
+
+    class Spec:
+        submodule_search_locations = (str(folder),)
+
+    def run(words: list[str], **_options: object) -> subprocess.CompletedProcess[str]:
+        if isinstance(answer, Exception):
+            raise answer
+        return subprocess.CompletedProcess(words, 0, answer, "")
+
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _name: Spec)
+    monkeypatch.setattr(machine.subprocess, "run", run)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("8123\n", 8123 << 20),
+        ("8000\n4000\n", 12_000 << 20),
+        ("[Not Supported]\n", None),
+        (FileNotFoundError("nvidia-smi"), None),
+        (subprocess.TimeoutExpired("nvidia-smi", 5), None),
+    ],
+)
+def test_free_vram(
+    answer: str | Exception, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, tmp_path, answer)
+    assert machine.free_vram() == expected
+
+
+def test_a_build_without_cuda_uses_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, tmp_path, "8123\n")
+    (tmp_path / "lib" / "libggml-cuda.so").unlink()
+    assert machine.free_vram() is None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from kvchat.backend.protocol import Event, Forecast, Generate, Preview, Ready, Warm
+from kvchat.backend.protocol import Event, Forecast, Generate, Preview, Ready, Title, Warm
 from kvchat.backend.values import EngineConfig
 
 
@@ -39,6 +39,9 @@ class Backend(Protocol):
 
     def preview(self, command: Preview) -> None:
         """Answered by Previewed, or not at all when a turn or a newer one comes first."""
+
+    def title(self, command: Title) -> None:
+        """Answered by Titled, or not at all when a turn or a newer one comes first."""
 
 
 class EngineClient(Backend, Protocol):

@@ -37,6 +37,7 @@ from kvchat.backend.protocol import (
     Preview,
     Ready,
     Restored,
+    Title,
     Tuned,
     TurnFinished,
     Warm,
@@ -159,6 +160,10 @@ class Engine:
 
     def preview(self, command: Preview) -> None:
         """Ask what another configuration would find on disk; Previewed comes."""
+        self._ask(command)
+
+    def title(self, command: Title) -> None:
+        """Have a title written; Titled comes when nothing more important was asked."""
         self._ask(command)
 
     def _ask(self, command: Command) -> None:

@@ -76,6 +76,16 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
+class Title:
+    """A title for a conversation, made beside the chat's cells while nothing else is wanted. Answered by Titled, or not
+    at all when a turn, a Warm or another configuration comes first."""
+
+    turn: str
+    messages: tuple[PromptMessage, ...]
+    clock: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Preview:
     """What a chat with these past ids would find on disk if the context were built with `config` (same model)."""
 
@@ -92,7 +102,7 @@ class Configure:
     config: EngineConfig
 
 
-Command = Load | Generate | Cancel | Warm | Forecast | Preview | Configure
+Command = Load | Generate | Cancel | Warm | Forecast | Title | Preview | Configure
 
 
 # ------------------------------------------------------------------ events: engine -> app
@@ -227,6 +237,14 @@ class Previewed:
 
 
 @dataclass(frozen=True, slots=True)
+class Titled:
+    """The title that the model wrote; "" where it wrote none that can be used."""
+
+    turn: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigureFailed:
     """The context cannot be built so. The one from before is built again."""
 
@@ -245,4 +263,4 @@ class Tuned:
 
 TurnEvent = PromptReady | Restored | PromptProgress | TextDelta | TurnFinished
 Outlook = Warmed | Forecasted | Previewed
-Event = Loading | Ready | LoadFailed | EngineDied | ConfigureFailed | Tuned | TurnEvent | Outlook
+Event = Loading | Ready | LoadFailed | EngineDied | ConfigureFailed | Tuned | TurnEvent | Outlook | Titled

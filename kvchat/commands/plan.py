@@ -1,16 +1,12 @@
 """`kvchat plan MODEL`: the memory that a model takes, and what fits into that of this machine. Must not load a model.
 
-Owns the form; the numbers are those of `kv.plan`. Free VRAM is asked of `nvidia-smi` where the installed llama.cpp has
-CUDA; other GPUs do not tell without llama.cpp.
+Owns the form; the numbers are those of `kv.plan`.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json as jsonlib
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import TextIO
 
 from kvchat.clean import clean_line
@@ -19,18 +15,15 @@ from kvchat.config import Settings
 from kvchat.kv.needs import Memory, Need, Subject, subject
 from kvchat.kv.plan import Plan, Wanted, make_plan
 from kvchat.library.find import check, drop_in_folders, find_models, part_paths, resolve
-from kvchat.machine import free_memory
+from kvchat.machine import free_memory, free_vram
 from kvchat.paths import Paths
-
-_SMI = ("nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits")
-_SMI_SECONDS = 5
 
 
 def run_plan(name: str, settings: Settings, paths: Paths, *, draft: str | None, json: bool, out: TextIO) -> int:
     """Print the plan for a model, by name or path; with `json` one object. KvchatError when there is no such model,
     when it is broken or cannot chat, or when it cannot have the cache types that were asked for."""
     beside = _subject(draft, paths) if draft is not None else None
-    plan = make_plan(_subject(name, paths), Memory(free_memory(), _free_vram()), _wanted(settings), beside)
+    plan = make_plan(_subject(name, paths), Memory(free_memory(), free_vram()), _wanted(settings), beside)
     if plan.chosen.refusal is not None:
         raise plan.chosen.refusal
     if json:
@@ -52,19 +45,6 @@ def _wanted(settings: Settings) -> Wanted:
     chosen = types != ("f16", "f16") or settings.given & {"cache_type_k", "cache_type_v"}
     type_k, type_v = types if chosen else ("", "")
     return Wanted(settings.context, type_k, type_v, settings.flash_attention, settings.gpu_layers)
-
-
-def _free_vram() -> int | None:
-    """Bytes on all GPUs that the engine can use; None: there are none, or it is not known."""
-    spec = importlib.util.find_spec("llama_cpp")
-    folders = [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
-    if not any(file for folder in folders for file in folder.glob("lib/*ggml-cuda*")):
-        return None
-    try:
-        asked = subprocess.run(_SMI, capture_output=True, text=True, check=True, timeout=_SMI_SECONDS)
-        return sum(int(line) for line in asked.stdout.split()) << 20
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return None
 
 
 # ------------------------------------------------------------------ as JSON

@@ -14,7 +14,17 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from kvchat.backend.client import Backend
-from kvchat.backend.protocol import ConfigureFailed, EngineDied, Event, Forecasted, Previewed, Ready, Tuned, Warmed
+from kvchat.backend.protocol import (
+    ConfigureFailed,
+    EngineDied,
+    Event,
+    Forecasted,
+    Previewed,
+    Ready,
+    Titled,
+    Tuned,
+    Warmed,
+)
 from kvchat.backend.values import History, Sampling
 from kvchat.chats.ids import new_ulid
 from kvchat.chats.resolve import proper_title, title_of
@@ -167,7 +177,7 @@ class Conversation(Parts):
         match event:
             case Warmed() | Forecasted() | Previewed():
                 return self._outlooks.take(event)
-            case EngineDied() | ConfigureFailed() | Tuned():
+            case EngineDied() | ConfigureFailed() | Tuned() | Titled():
                 return False
             case Ready():
                 void = self._outlooks.forget()

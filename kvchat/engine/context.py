@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kvchat.backend.values import EngineConfig
 from kvchat.engine.llama import ABORTED, DECODED, NO_SLOT, ContextParams, NativeContext, has_gpu
-from kvchat.engine.memory import CHAT, Memory
+from kvchat.engine.memory import CHAT, SCRATCH, Memory
 from kvchat.engine.model import Model
 from kvchat.errors import KvchatError
 from kvchat.kv.fit import OUTPUTS, cache_bytes, chunk, rollback_rows, sequences, uses_flash
@@ -91,8 +91,8 @@ class Context:
         if code == DECODED:
             self.memory.decoded(len(tokens))
             return
-        if not self.memory.truncate(position):
-            self.memory.spoil()
+        if code != NO_SLOT:  # then nothing was computed
+            self.memory.broken_off(position)
         if code == ABORTED:
             raise Aborted
         if code == NO_SLOT:
@@ -101,6 +101,20 @@ class Context:
             f"llama.cpp could not compute these tokens (code {code})",
             "the log (see kvchat paths) has llama.cpp's own words",
         )
+
+    def decode_aside(self, tokens: Sequence[int], position: int) -> None:
+        """Compute in the scratch sequence. Raises Aborted or KvchatError; nothing of it is left then."""
+        self._whole_steps = False
+        code = self.native.decode(tokens, position, SCRATCH, output=True)
+        if code != DECODED:
+            self.forget_aside()
+            if code == ABORTED:
+                raise Aborted
+            raise KvchatError(f"llama.cpp could not compute beside the chat (code {code})", "the chat is as it was")
+
+    def forget_aside(self) -> None:
+        """Give back the cells of the scratch sequence."""
+        self.native.remove(SCRATCH, -1, -1)
 
     def set_threads(self, threads: int) -> None:
         """Compute with so many threads from the next decode on."""

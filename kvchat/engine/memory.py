@@ -63,8 +63,10 @@ class Memory:
         """So many tokens were just computed."""
         self._last_batch = tokens
 
-    def spoil(self) -> None:
-        self._spoilt = True
+    def broken_off(self, position: int) -> None:
+        """A decode that began at `position` ended early. A recurrent state is then spoilt, whatever llama.cpp says: it
+        rolls back a few tokens by itself, to states that this decode never wrote."""
+        self._spoilt = not self.truncate(position) or (self.recurrent and position > 0)
 
     def clear(self) -> None:
         self._native.clear()

@@ -29,6 +29,7 @@ from kvchat.backend.protocol import (
     LoadFailed,
     Loading,
     Preview,
+    Title,
     Tuned,
     Warm,
 )
@@ -43,6 +44,7 @@ from kvchat.errors import KvchatError
 NICENESS = 10
 OOM_SCORE = 500  # when memory runs out, the engine goes before anything of the person's
 IDLE = 2.0  # seconds without a command after which the engine may measure itself
+URGENT = (Generate, Warm, Configure)  # what is made beside the chat gives way at once
 GRACE = 8.0  # seconds that a native call may still take after the app is gone
 
 
@@ -54,6 +56,7 @@ class EngineProcess:
         self._interrupt = Interrupt()
         self._inbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._first_error = ""
+        self._aside: str | None = None  # what is being made beside the chat
 
     def run(self) -> None:
         """Serve until the app closes the pipe."""
@@ -74,7 +77,8 @@ class EngineProcess:
         untuned = session.config.tune
         while not self._interrupt.closing:
             try:
-                command = self._next(wait=scheduler.idle, at_most=IDLE if untuned else None)
+                wait = scheduler.idle and session.aside is None
+                command = self._next(wait=wait, at_most=IDLE if untuned else None)
             except queue.Empty:
                 untuned = not self._tune(session)
                 continue
@@ -89,6 +93,19 @@ class EngineProcess:
                 self._answer(session, command)
             elif not scheduler.idle:
                 scheduler.run_next()
+            else:
+                self._advance_aside(session)
+
+    def _advance_aside(self, session: Session) -> None:
+        """A step of what is made beside the chat, unless something was asked meanwhile that must not wait for it."""
+        name = self._aside = session.aside
+        if name is None:
+            return
+        self._interrupt.begin(name)
+        if self._inbox.empty():
+            session.advance_aside()
+        self._interrupt.end(name)
+        self._aside = session.aside
 
     def _next(self, *, wait: bool, at_most: float | None) -> Command | None:
         """The next command. None: there is none and work is waiting, or the pipe is closed. queue.Empty after
@@ -106,6 +123,8 @@ class EngineProcess:
                 self._send(session.warm(command))
             case Preview():
                 self._send(session.preview(command))
+            case Title():
+                session.begin_title(command)
             case Forecast():
                 with suppress(KvchatError):  # the turn itself will say what is wrong with the prompt
                     self._send(session.forecast(command))
@@ -146,8 +165,10 @@ class EngineProcess:
                 command: Command = self._connection.recv()
                 if isinstance(command, Cancel):
                     self._interrupt.cancel(command.turn)
-                else:
-                    self._inbox.put(command)
+                    continue
+                self._inbox.put(command)
+                if isinstance(command, URGENT) and (aside := self._aside) is not None:
+                    self._interrupt.cancel(aside)
         except (EOFError, OSError):
             self._interrupt.close()
             self._inbox.put(None)

@@ -17,13 +17,16 @@ from kvchat.backend.protocol import (
     Preview,
     Previewed,
     Ready,
+    Title,
+    Titled,
     TurnFinished,
     Warm,
     Warmed,
 )
 from kvchat.backend.values import CacheInfo, EngineConfig, PromptMessage
+from kvchat.engine.aside import TitleJob
 from kvchat.engine.cells import Cells
-from kvchat.engine.context import Context
+from kvchat.engine.context import Aborted, Context
 from kvchat.engine.history import build_prompt, computed_before
 from kvchat.engine.interrupt import Interrupt
 from kvchat.engine.model import Model
@@ -52,6 +55,7 @@ class Session:
         self._emit = emit
         self.model = Model(config, progress)
         self.speed = Speed()
+        self._aside: TitleJob | None = None
         self._build(config)
 
     def _build(self, config: EngineConfig) -> None:
@@ -78,6 +82,7 @@ class Session:
         self.model.native.close()
 
     def _tear_down(self) -> None:
+        self.drop_aside()
         if self._writer is not None:
             self._writer.close()
         if self._store is not None:
@@ -127,6 +132,7 @@ class Session:
 
     def start_turn(self, request: Generate) -> Turn:
         """A turn whose steps are to be decoded with `decode`. Ids that this vocabulary does not have are forgotten."""
+        self.drop_aside()
         request = replace(request, messages=tuple(map(self._checked, request.messages)))
         return Turn(request, self.model, self.context, self._cells, self._reuser, self._saver, self._emit)
 
@@ -149,6 +155,7 @@ class Session:
         start = self._reuser.plan(ids)
         if len(ids) >= self.context.cells or not start.loads:
             return Warmed(command.turn, len(ids), start.kept, 0, 0.0, None)
+        self.drop_aside()
         # the last id of a prompt is never restored, since its logits are wanted; here none are, so one is added
         reuse = self._reuser.prepare([*ids, 0], len(ids), keep=True)
         return Warmed(
@@ -193,6 +200,40 @@ class Session:
             restored = self._store.match_as(page_namespace(self.model, cells, command.config), command.ids)
         computed = len(command.ids) - restored
         return Previewed(command.turn, len(command.ids), restored, self.speed.first_token(restored, computed))
+
+    # ---------------------------------------------------------------- beside the chat
+
+    @property
+    def aside(self) -> str | None:
+        """The name of what is being made beside the chat, None for nothing."""
+        return self._aside.turn if self._aside is not None else None
+
+    def begin_title(self, command: Title) -> None:
+        """Make a title, in place of one that is being made."""
+        self.drop_aside()
+        try:
+            self._aside = TitleJob(command, self.model, self.context)
+        except KvchatError:  # no title is no loss
+            self._emit(Titled(command.turn, ""))
+
+    def advance_aside(self) -> None:
+        """Compute a little of what is made beside the chat."""
+        if self._aside is None:
+            return
+        try:
+            titled = self._aside.advance()
+        except (Aborted, KvchatError):
+            self.drop_aside()
+            return
+        if titled is not None:
+            self.drop_aside()
+            self._emit(titled)
+
+    def drop_aside(self) -> None:
+        """Whatever is being made beside the chat is not wanted any more."""
+        if self._aside is not None:
+            self._aside.close()
+        self._aside = None
 
     # ---------------------------------------------------------------- tuning
 

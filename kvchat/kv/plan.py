@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kvchat.kv.fit import SMALLEST_CONTEXT, Flash, automatic_context, default_context, sequences
+from kvchat.kv.fit import SMALLEST_CONTEXT, Flash, default_context, sequences
 from kvchat.kv.needs import Memory, Need, Subject, Sums, room
 
 TYPES = ("f16", "q8_0", "q4_0")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ def models(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(find, "_BUILT_IN_PACKAGE", "no_such_package_anywhere")
     monkeypatch.setattr(command, "drop_in_folders", tuple)
     monkeypatch.setattr(command, "free_memory", lambda: 8 * GIB)
-    monkeypatch.setattr(command, "_free_vram", lambda: None)
+    monkeypatch.setattr(command, "free_vram", lambda: None)
     folder = Paths.find({"KVCHAT_HOME": str(home)}).models_folder
     folder.mkdir()
     return folder
@@ -173,7 +172,7 @@ def test_memory_that_is_not_known(
 
 def test_a_gpu(models: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.build("llama", models)
-    monkeypatch.setattr(command, "_free_vram", lambda: 4 * GIB)
+    monkeypatch.setattr(command, "free_vram", lambda: 4 * GIB)
     assert Ran(capsys, "llama", "--json").object["free_vram_bytes"] == 4 * GIB
     assert "free: 8.0 GiB RAM, 4.0 GiB VRAM; 512.0 MiB is left to other programs" in Ran(capsys, "llama").out
 
@@ -215,46 +214,6 @@ def test_what_cannot_be_planned(
 
 
 # ------------------------------------------------------------------ VRAM
-
-
-def pretend(monkeypatch: pytest.MonkeyPatch, folder: Path, answer: str | Exception) -> None:
-    """An installed llama.cpp with CUDA, and an nvidia-smi that answers so."""
-    (folder / "lib").mkdir()
-    (folder / "lib" / "libggml-cuda.so").touch()
-
-    class Spec:
-        submodule_search_locations = (str(folder),)
-
-    def run(words: list[str], **_options: object) -> subprocess.CompletedProcess[str]:
-        if isinstance(answer, Exception):
-            raise answer
-        return subprocess.CompletedProcess(words, 0, answer, "")
-
-    monkeypatch.setattr(command.importlib.util, "find_spec", lambda _name: Spec)
-    monkeypatch.setattr(command.subprocess, "run", run)
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        ("8123\n", 8123 << 20),
-        ("8000\n4000\n", 12_000 << 20),
-        ("[Not Supported]\n", None),
-        (FileNotFoundError("nvidia-smi"), None),
-        (subprocess.TimeoutExpired("nvidia-smi", 5), None),
-    ],
-)
-def test_free_vram(
-    answer: str | Exception, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pretend(monkeypatch, tmp_path, answer)
-    assert command._free_vram() == expected
-
-
-def test_a_build_without_cuda_uses_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend(monkeypatch, tmp_path, "8123\n")
-    (tmp_path / "lib" / "libggml-cuda.so").unlink()
-    assert command._free_vram() is None
 
 
 def test_names_from_files_cannot_reach_the_terminal(models: Path, capsys: pytest.CaptureFixture[str]) -> None:

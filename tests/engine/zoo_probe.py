@@ -66,8 +66,8 @@ class Chat:
 
 
 def _told(finished: TurnFinished, segments: tuple[tuple[int, ...], ...], ids: tuple[int, ...]) -> dict[str, object]:
-    """The reply's ids, the usage, the number of ids that the prompt had not had before, and that of the tokens that were
-    chosen and not computed: the last one, where an answer was cut off."""
+    """The reply's ids, the usage, the number of ids that the prompt had not had before, and that of the tokens that
+    were chosen and not computed: the last one, where an answer was cut off."""
     return {"ids": ids, "new": len(segments[-1]), "left": finished.reason == "length", **asdict(finished.usage)}
 
 
