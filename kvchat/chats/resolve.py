@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
+from kvchat.chats.titles import headline
 from kvchat.chats.types import Chat
-from kvchat.clean import clean, clean_line, encodable
+from kvchat.clean import clean_line, encodable
 from kvchat.errors import KvchatError
 
-TITLE_LENGTH = 60
+TITLE_CELLS = 60
 LONGEST_TITLE = 200  # of those that a person chooses
 _UNTITLED = "Untitled"
 _MOST_NAMED = 4
@@ -18,9 +19,8 @@ _TRASH_HINT = "`kvchat chats ls --trash` lists them"
 
 
 def title_of(text: str) -> str:
-    """A title made from the first line of a first message that shows anything: at most TITLE_LENGTH characters."""
-    line = next((line for line in map(clean_line, clean(text).splitlines()) if line), _UNTITLED)
-    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"
+    """A title made from a first message: its first sentence, at most TITLE_CELLS wide."""
+    return headline(text, TITLE_CELLS) or _UNTITLED
 
 
 def proper_title(text: str) -> str:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import sqlite3
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
-from kvchat.chats.types import Chat, Message
+from kvchat.chats.types import Chat, Message, TitleBy
 
-CHAT = "c.id, c.title, c.created, c.updated, c.system, c.clock, c.model, c.head, c.deleted_at, c.settings"
+CHAT = (
+    "c.id, c.title, c.created, c.updated, c.system, c.clock, c.model, c.head, c.deleted_at, c.settings, "
+    "c.pinned_at, c.title_by"
+)
 MESSAGE = "m.id, m.chat, m.parent, m.role, m.text, m.created, m.finish, m.model, m.usage, m.deleted_at"
 _LATEST = 253402214400.0  # seconds; the last day that a calendar of four digits knows
 
@@ -22,8 +25,9 @@ def put_chat(connection: sqlite3.Connection, chat: Chat, head: str | None) -> No
     """Writes a chat if it is new. Of one that exists, only system prompt, model, head and time are taken, and whether
     it is in the trash."""
     connection.execute(
-        """INSERT INTO chats (id, title, created, updated, system, clock, model, head, deleted_at, settings)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        """INSERT INTO chats (id, title, created, updated, system, clock, model, head, deleted_at, settings,
+            pinned_at, title_by)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         ON CONFLICT (id) DO UPDATE SET updated = excluded.updated, system = excluded.system,
             model = excluded.model, head = excluded.head, deleted_at = excluded.deleted_at""",
         (
@@ -37,6 +41,8 @@ def put_chat(connection: sqlite3.Connection, chat: Chat, head: str | None) -> No
             head,
             chat.deleted_at,
             chat.settings,
+            chat.pinned_at,
+            chat.title_by,
         ),
     )
 
@@ -69,7 +75,7 @@ def unpack_ids(blob: bytes) -> tuple[int, ...]:
 
 def read_chat(row: Sequence[Any]) -> Chat:
     """The chat in a row of the columns CHAT."""
-    chat_id, title, created, updated, system, clock, model, head, deleted_at, settings = row
+    chat_id, title, created, updated, system, clock, model, head, deleted_at, settings, pinned_at, title_by = row
     return Chat(
         id=read_text(chat_id),
         title=read_text(title),
@@ -79,8 +85,10 @@ def read_chat(row: Sequence[Any]) -> Chat:
         clock=_time(clock),
         model=read_text(model),
         head=None if head is None else read_text(head),
-        deleted_at=None if deleted_at is None else _time(deleted_at),
+        deleted_at=_time_or_none(deleted_at),
         settings=read_text(settings),
+        pinned_at=_time_or_none(pinned_at),
+        title_by=_title_by(title_by),
     )
 
 
@@ -97,7 +105,7 @@ def read_message(row: Sequence[Any]) -> Message:
         finish=None if finish is None else read_text(finish),
         model=read_text(model),
         usage=None if usage is None else read_text(usage),
-        deleted_at=None if deleted_at is None else _time(deleted_at),
+        deleted_at=_time_or_none(deleted_at),
     )
 
 
@@ -106,6 +114,17 @@ def read_text(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return "" if value is None else str(value)
+
+
+def _title_by(value: object) -> TitleBy:
+    for known in get_args(TitleBy):
+        if value == known:
+            return known  # type: ignore[no-any-return]
+    return "person"
+
+
+def _time_or_none(value: object) -> float | None:
+    return None if value is None else _time(value)
 
 
 def _time(value: object) -> float:

@@ -76,7 +76,21 @@ _VERSION_1: Migration = (
         INSERT INTO message_text (rowid, text) VALUES (new.number, new.text);
     END""",
 )
-MIGRATIONS: tuple[Migration, ...] = (_VERSION_1,)
+# Who gave the titles of version 1 is not known: they stay what they are.
+_VERSION_2: Migration = (
+    "ALTER TABLE chats ADD COLUMN pinned_at REAL",
+    "ALTER TABLE chats ADD COLUMN title_by TEXT NOT NULL DEFAULT 'person'",
+    "ALTER TABLE chats ADD COLUMN origin TEXT",
+    "CREATE UNIQUE INDEX chats_by_origin ON chats (origin) WHERE origin IS NOT NULL",
+)
+# The draft of a chat without a message, so without a row, has the chat "": no foreign key.
+_VERSION_3: Migration = (
+    "CREATE TABLE drafts (chat TEXT PRIMARY KEY NOT NULL, text TEXT NOT NULL, labels TEXT NOT NULL)",
+    """CREATE TRIGGER drafts_of_chat AFTER DELETE ON chats BEGIN
+        DELETE FROM drafts WHERE chat = old.id;
+    END""",
+)
+MIGRATIONS: tuple[Migration, ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
 
 
 class NotSavedError(KvchatError):

@@ -17,6 +17,7 @@ from kvchat.clean import encodable
 
 _MOST_WORDS = 32
 _LONGEST_WORD = 200
+_MOST_LOOKED_AT = 2000  # messages among which the best one of each chat is chosen
 _BEFORE, _AFTER = 30, 70  # characters around a match
 # Scripts that are written without spaces or with particles at the words: Thai to Khmer, Han, Kana, Hangul.
 _UNSPACED = (
@@ -26,10 +27,11 @@ _UNSPACED = (
 _VISIBLE = "m.deleted_at IS NULL AND c.deleted_at IS NULL"
 
 
-def search(connection: sqlite3.Connection, query: str, most: int) -> tuple[SearchHit, ...]:
+def search(connection: sqlite3.Connection, query: str, most: int, *, per_chat: bool = False) -> tuple[SearchHit, ...]:
     """Chats whose title has every word of `query`, then messages that have, the best first; at most `most` of both.
 
-    Those in the trash are left out. Upper and lower case are the same.
+    Those in the trash are left out. Upper and lower case are the same. `per_chat`: the best message of each chat only,
+    so that a long chat does not hide the others.
     """
     words = [word[:_LONGEST_WORD] for word in encodable(query).replace("\0", " ").split()[:_MOST_WORDS]]
     if not words:
@@ -39,7 +41,8 @@ def search(connection: sqlite3.Connection, query: str, most: int) -> tuple[Searc
     # A part may itself be a beginning; only where the last word is in the index it is looked up as one there.
     indexed = [word for word in words if word not in parts]
     prefix = bool(indexed) and indexed[-1] == words[-1]
-    found = _indexed(connection, indexed, prefix, parts, most) if indexed else _read(connection, parts, most)
+    find = _indexed if indexed else _read
+    found = find(connection, _match(indexed, prefix), parts, most, per_chat)
     return (*titles, *found)[:most]
 
 
@@ -53,27 +56,50 @@ def _titles(connection: sqlite3.Connection, words: list[str], most: int) -> list
     return found[:most]
 
 
+def _match(words: list[str], prefix: bool) -> str:
+    """Each word as an FTS5 string, so that nothing in it is an operator."""
+    return " ".join('"' + word.replace('"', '""') + '"' for word in words) + ("*" if prefix else "")
+
+
 def _indexed(
-    connection: sqlite3.Connection, words: list[str], prefix: bool, parts: list[str], most: int
+    connection: sqlite3.Connection, match: str, parts: list[str], most: int, per_chat: bool
 ) -> list[SearchHit]:
-    # Each word as an FTS5 string, so that nothing in it is an operator.
-    match = " ".join('"' + word.replace('"', '""') + '"' for word in words) + ("*" if prefix else "")
+    """A snippet takes milliseconds in a long text: it is made of those that are given out only."""
+    chosen = _best(connection, match, parts, most) if per_chat else None
+    only = "" if chosen is None else f" AND m.number IN ({','.join('?' * len(chosen))})"
     rows = connection.execute(
         f"""SELECT m.chat, m.id, c.title, snippet(message_text, 0, '', '', '…', 16)
         FROM message_text JOIN messages m ON m.number = message_text.rowid JOIN chats c ON c.id = m.chat
-        WHERE message_text MATCH ? AND {_VISIBLE}{_likes(parts)} ORDER BY message_text.rank LIMIT ?""",  # noqa: S608
-        (match, *map(_pattern, parts), most),
+        WHERE message_text MATCH ? AND {_VISIBLE}{_likes(parts)}{only}
+        ORDER BY message_text.rank LIMIT ?""",  # noqa: S608
+        (match, *map(_pattern, parts), *(chosen or ()), most),
     )
     return [_hit(*row) for row in rows]
 
 
-def _read(connection: sqlite3.Connection, parts: list[str], most: int) -> list[SearchHit]:
+def _best(connection: sqlite3.Connection, match: str, parts: list[str], most: int) -> list[int]:
+    """The number of the best message of each chat."""
     rows = connection.execute(
-        f"""SELECT m.chat, m.id, c.title, m.text FROM messages m JOIN chats c ON c.id = m.chat
-        WHERE {_VISIBLE}{_likes(parts)} ORDER BY m.number DESC LIMIT ?""",  # noqa: S608
+        f"""SELECT m.chat, m.number
+        FROM message_text JOIN messages m ON m.number = message_text.rowid JOIN chats c ON c.id = m.chat
+        WHERE message_text MATCH ? AND {_VISIBLE}{_likes(parts)} ORDER BY message_text.rank LIMIT ?""",  # noqa: S608
+        (match, *map(_pattern, parts), _MOST_LOOKED_AT),
+    )
+    best: dict[object, int] = {}
+    for chat, number in rows:
+        best.setdefault(chat, number)
+    return list(best.values())[:most]
+
+
+def _read(connection: sqlite3.Connection, _match: str, parts: list[str], most: int, per_chat: bool) -> list[SearchHit]:
+    """The newest first."""
+    each = "m.chat" if per_chat else "m.number"
+    rows = connection.execute(  # the other columns are those of the row with the highest number
+        f"""SELECT m.chat, m.id, c.title, m.text, max(m.number) AS newest FROM messages m JOIN chats c ON c.id = m.chat
+        WHERE {_VISIBLE}{_likes(parts)} GROUP BY {each} ORDER BY newest DESC LIMIT ?""",  # noqa: S608
         (*map(_pattern, parts), most),
     )
-    return [_hit(chat, message, title, _around(read_text(text), parts[0])) for chat, message, title, text in rows]
+    return [_hit(chat, message, title, _around(read_text(text), parts[0])) for chat, message, title, text, _ in rows]
 
 
 def _hit(*columns: object) -> SearchHit:

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kvchat.chats import trash, tree
+from kvchat.chats import drafts, transfer, trash, tree
 from kvchat.chats.resolve import nearest, proper_title
 from kvchat.chats.rows import CHAT, put_chat, put_ids, put_messages, read_chat, read_text, unpack_ids
 from kvchat.chats.schema import NotSavedError, connect, immediate, translated
 from kvchat.chats.search import search
-from kvchat.chats.types import Branch, Chat, ChatSummary, KnownIds, Message, SearchHit
+from kvchat.chats.types import Branch, Chat, ChatSummary, Draft, KnownIds, Message, SearchHit, Sent
 from kvchat.errors import KvchatError
+from kvchat.formats.transcript import Transcript
 
 _NEWEST = "ORDER BY c.updated DESC, c.id DESC"
 
@@ -121,8 +122,22 @@ class ChatStore:
         self._change(chat, "settings = ?", settings)
 
     def rename(self, chat: str, title: str) -> None:
-        """Another title. KvchatError for one that shows nothing or is too long."""
-        self._change(chat, "title = ?", proper_title(title))
+        """Another title, by a person. KvchatError for one that shows nothing or is too long."""
+        self._change(chat, "title = ?, title_by = 'person'", proper_title(title))
+
+    def name_by_model(self, chat: str, title: str) -> None:
+        """The title that a model found. One that a person gave is not replaced."""
+        title = proper_title(title)
+        change = "title = iif(title_by = 'person', title, ?), title_by = iif(title_by = 'person', 'person', 'model')"
+        self._change(chat, change, title)
+
+    def pin(self, chat: str) -> None:
+        """Keeps a chat at the top of the list, below those that were pinned before. One that is pinned stays there."""
+        self._change(chat, "pinned_at = coalesce(pinned_at, ?)", time.time())
+
+    def unpin(self, chat: str) -> None:
+        """Lets a chat go back among the others."""
+        self._change(chat, "pinned_at = NULL")
 
     def trash(self, chat: str) -> None:
         """Moves a chat to the trash, from where it is removed after TRASH_DAYS days."""
@@ -137,6 +152,19 @@ class ChatStore:
         the two changes in the other."""
         with self._writing() as connection:
             return trash.duplicate(connection, self.get(chat))
+
+    # ------------------------------------------------------------------ whole chats; see kvchat.chats.transfer
+
+    def export(self, chat: str) -> Transcript:
+        """All that was said in a chat and not deleted. KvchatError when that is nothing."""
+        found = self.get(chat)
+        with translated(self._path):
+            return transfer.transcript_of(self._connection, found)
+
+    def take_in(self, transcripts: Sequence[Transcript]) -> tuple[transfer.TakenIn, ...]:
+        """Adds chats, all or none; those that are there already are left as they are."""
+        with self._writing() as connection:
+            return tuple(transfer.take_in(connection, transcript) for transcript in transcripts)
 
     # ------------------------------------------------------------------ reading
 
@@ -179,6 +207,12 @@ class ChatStore:
         with translated(self._path):
             return tree.branch(self._connection, chat, head)
 
+    def answers(self, chat: str) -> tuple[Message, ...]:
+        """What each answer of a chat cost: those of all branches that are not deleted, the oldest first, with "" in
+        place of their texts."""
+        with translated(self._path):
+            return tree.answers(self._connection, chat)
+
     def known_ids(self, head: str, key: str) -> dict[str, KnownIds]:
         """What is stored of the token ids of each message on the branch that ends with `head`; messages without
         any are left out."""
@@ -199,10 +233,27 @@ class ChatStore:
                 known[message] = KnownIds(before.ids, (*before.other_keys, stored_key))
         return known
 
-    def search(self, query: str, most: int = 50) -> tuple[SearchHit, ...]:
+    def search(self, query: str, most: int = 50, *, per_chat: bool = False) -> tuple[SearchHit, ...]:
         """Chats whose title has every word of `query`, and messages that have, see `kvchat.chats.search`."""
         with translated(self._path):
-            return search(self._connection, query, most)
+            return search(self._connection, query, most, per_chat=per_chat)
+
+    # ------------------------------------------------------------------ what is being written; see kvchat.chats.drafts
+
+    def set_draft(self, chat: str, draft: Draft) -> None:
+        """Keeps what is written in a chat, `drafts.NEW` for the one without a message; nothing removes it."""
+        with self._writing() as connection:
+            drafts.put(connection, chat, draft)
+
+    def draft(self, chat: str) -> Draft:
+        """What is written in a chat."""
+        with translated(self._path):
+            return drafts.get(self._connection, chat)
+
+    def sent(self, query: str, chat: str, most: int = 100) -> tuple[Sent, ...]:
+        """Texts that the person sent, see `drafts.sent`."""
+        with translated(self._path):
+            return drafts.sent(self._connection, query, chat, most)
 
     # ------------------------------------------------------------------ inside
 

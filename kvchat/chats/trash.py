@@ -54,6 +54,7 @@ def duplicate(connection: sqlite3.Connection, chat: Chat) -> Chat:
         updated=now,
         head=names.get(chat.head),
         deleted_at=None,
+        pinned_at=None,
     )
     put_chat(connection, copy, copy.head)
     connection.executemany(

@@ -17,6 +17,7 @@ from kvchat.chats.rows import MESSAGE, read_message
 from kvchat.chats.types import Branch, Message
 from kvchat.errors import KvchatError
 
+_COST = MESSAGE.replace("m.text", "''")
 # From a message up to the root, within its chat. `depth` is 0 for the message itself.
 ABOVE = """WITH RECURSIVE branch (id, parent, depth, number, chat) AS (
     SELECT id, parent, 0, number, chat FROM messages WHERE id = ?
@@ -54,6 +55,16 @@ def branch(connection: sqlite3.Connection, chat: str, head: str | None) -> Branc
         found[message] = (*found.get(message, ()), sibling)
     messages = path(connection, head)
     return Branch(messages, {message.id: found.get(message.id, (message.id,)) for message in messages})
+
+
+def answers(connection: sqlite3.Connection, chat: str) -> tuple[Message, ...]:
+    """The answers of all branches of a chat, the oldest first, without their texts."""
+    rows = connection.execute(
+        f"SELECT {_COST} FROM messages m "  # noqa: S608
+        "WHERE m.chat = ? AND m.role = 'assistant' AND m.deleted_at IS NULL ORDER BY m.number",
+        (chat,),
+    )
+    return tuple(map(read_message, rows))
 
 
 def show(connection: sqlite3.Connection, chat: str, message: str) -> Branch:

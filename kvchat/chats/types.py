@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Role = Literal["user", "assistant"]
+TitleBy = Literal["message", "model", "person"]
+"""Who gave a chat its title: it was made from the first message, a model wrote it, or a person did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,8 @@ class Chat:
 
     `id` is a ULID. `created`, `updated` and `deleted_at` are seconds since the epoch. `clock` is the time that the chat
     template sees, frozen at creation. `system` is the system prompt, "" for none. `model` is the name last used.
-    `settings` is a JSON object of what is the chat's own; who runs the chat knows what it means.
+    `settings` is a JSON object of what is the chat's own; who runs the chat knows what it means. `pinned_at` is when a
+    person pinned it, None for one that is not.
     """
 
     id: str
@@ -29,6 +32,8 @@ class Chat:
     head: str | None
     deleted_at: float | None = None
     settings: str = "{}"
+    pinned_at: float | None = None
+    title_by: TitleBy = "message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,24 @@ class SearchHit:
     message: str
     title: str
     snippet: str
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a person wrote in a chat and has not sent. `labels` is a JSON object of what stands for something else in
+    the text; who shows the draft knows what it means."""
+
+    text: str = ""
+    labels: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A text that a person sent. `here`: in the chat that was asked about."""
+
+    text: str
+    created: float
+    here: bool
 
 
 @dataclass(frozen=True, slots=True)

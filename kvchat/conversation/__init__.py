@@ -2,7 +2,17 @@
 
 from kvchat.backend.client import Backend
 from kvchat.conversation.conversation import Conversation
-from kvchat.conversation.preferences import EngineChoice, engine_choice
+from kvchat.conversation.preferences import Defaults, EngineChoice, Own, engine_choice
 from kvchat.conversation.turns import LiveTurn, Phase, read_usage
 
-__all__ = ["Backend", "Conversation", "EngineChoice", "LiveTurn", "Phase", "engine_choice", "read_usage"]
+__all__ = [
+    "Backend",
+    "Conversation",
+    "Defaults",
+    "EngineChoice",
+    "LiveTurn",
+    "Own",
+    "Phase",
+    "engine_choice",
+    "read_usage",
+]

@@ -166,7 +166,7 @@ class Conversation(Parts):
         if not self._open.saved:
             raise KvchatError("this chat has no message yet", "its title comes with the first one")
         title = proper_title(title)
-        self._open.chat = replace(self._open.chat, title=title)
+        self._open.chat = replace(self._open.chat, title=title, title_by="person")
         return self._store.run(ChatStore.rename, self._open.chat.id, title)
 
     # ------------------------------------------------------------------ what the engine says
@@ -177,7 +177,9 @@ class Conversation(Parts):
         match event:
             case Warmed() | Forecasted() | Previewed():
                 return self._outlooks.take(event)
-            case EngineDied() | ConfigureFailed() | Tuned() | Titled():
+            case Titled():
+                return self._titling.take(event)
+            case EngineDied() | ConfigureFailed() | Tuned():
                 return False
             case Ready():
                 void = self._outlooks.forget()

@@ -17,7 +17,8 @@ from kvchat.chats.types import Branch, Chat, Message
 from kvchat.conversation.branches import Branches
 from kvchat.conversation.open_chat import OpenChat
 from kvchat.conversation.outlooks import Outlooks
-from kvchat.conversation.preferences import EngineChoice, Preferences
+from kvchat.conversation.preferences import Defaults, EngineChoice, Own, Preferences
+from kvchat.conversation.titling import Titling
 from kvchat.conversation.turning import Turning
 from kvchat.conversation.turns import LiveTurn, Options
 from kvchat.errors import KvchatError
@@ -37,17 +38,17 @@ class Parts:
         history: History = "append",
         keep_kv: bool = True,
     ) -> None:
-        """`branch` is the one that ends with the chat's head. `sampling` holds where the chat has no values of its
-        own."""
+        """`branch` is the one that ends with the chat's head. `sampling` and `history` hold where the chat has no
+        values of its own."""
         self._store = store
         self._backend = backend
-        self._history: History = history
         self._keep_kv = keep_kv
         self._open = OpenChat(chat, branch)
         self._turning = Turning(store, backend, self._open)
         self._branches = Branches(store, self._open)
-        self._preferences = Preferences(store, self._open, sampling)
+        self._preferences = Preferences(store, self._open, Defaults(sampling, history))
         self._outlooks = Outlooks(store, backend, self._open)
+        self._titling = Titling(store, backend, self._open)
 
     # ------------------------------------------------------------------ what is there
 
@@ -95,6 +96,41 @@ class Parts:
         """With which model and cache the chat was last run, if `set_engine` was told."""
         self._settle()
         return self._preferences.engine
+
+    @property
+    def history(self) -> History:
+        """What becomes of the past when the template would render it otherwise, see `Generate`."""
+        self._settle()
+        return self._preferences.history
+
+    @property
+    def own(self) -> Own:
+        """What the chat has of its own; for the rest the `defaults` hold."""
+        self._settle()
+        return self._preferences.own
+
+    @property
+    def defaults(self) -> Defaults:
+        """What holds where the chat has nothing of its own."""
+        return self._preferences.defaults
+
+    @defaults.setter
+    def defaults(self, defaults: Defaults) -> None:
+        self._settle()
+        self._outlooks.forget()
+        self._preferences.defaults = defaults
+
+    def set_own(self, own: Own) -> Future[None]:
+        """Makes this all that the chat has of its own."""
+        self._settle()
+        self._outlooks.forget()
+        return self._preferences.set_own(own)
+
+    def set_history(self, history: History) -> Future[None]:
+        """Another way to keep history."""
+        self._settle()
+        self._outlooks.forget()
+        return self._preferences.set_history(history)
 
     def set_system(self, text: str) -> Future[None]:
         """Another system prompt."""
@@ -149,6 +185,12 @@ class Parts:
         if self._turning.live is None and self._keep_kv and not waits:
             self._outlooks.forecast(draft, self._options())
 
+    def ask_title(self) -> None:
+        """Has the model name the chat, if nobody has yet. Nothing, during a turn."""
+        self._settle()
+        if self._turning.live is None:
+            self._titling.ask()
+
     def preview(self, config: EngineConfig) -> None:
         """Asks what the branch would find on disk with another configuration of the same model."""
         self._settle()
@@ -170,4 +212,4 @@ class Parts:
         self._turning.check_model()
 
     def _options(self) -> Options:
-        return Options(self._preferences.sampling, self._history, self._keep_kv)
+        return Options(self._preferences.sampling, self._preferences.history, self._keep_kv)

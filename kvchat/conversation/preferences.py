@@ -1,5 +1,5 @@
-"""What is a chat's own: system prompt, sampling, and the engine that it was last run with. Owns the meaning of
-`Chat.settings`.
+"""What is a chat's own: system prompt, sampling, the way its history is kept, and the engine that it was last run with.
+Owns the meaning of `Chat.settings`.
 
 Belongs to a Conversation, and to its thread. A change is written at once, or with the first message of a new chat. What
 cannot be understood in the stored settings (a newer version may have written them) is passed over, and kept.
@@ -8,12 +8,12 @@ cannot be understood in the stored settings (a newer version may have written th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeGuard, get_args
 
-from kvchat.backend.values import CACHE_TYPES, CacheType, FlashAttention, Sampling
+from kvchat.backend.values import CACHE_TYPES, CacheType, FlashAttention, History, Sampling
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat, stored_object
@@ -37,6 +37,22 @@ class EngineChoice:
     flash_attention: FlashAttention
 
 
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a chat has in place of the defaults: values of `Sampling` by name, a way to keep history or None."""
+
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    history: History | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What holds where a chat has nothing of its own."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    history: History = "append"
+
+
 def engine_choice(chat: Chat) -> EngineChoice | None:
     """With what a chat was last run, as `Preferences.set_engine` kept it; None when it was not kept."""
     stored = stored_object(chat.settings)
@@ -50,17 +66,27 @@ def engine_choice(chat: Chat) -> EngineChoice | None:
 
 
 class Preferences:
-    """`defaults` are the values for all that the chat has none of its own for."""
+    """`defaults` can be replaced by others at any time."""
 
-    def __init__(self, store: StoreThread, opened: OpenChat, defaults: Sampling) -> None:
+    def __init__(self, store: StoreThread, opened: OpenChat, defaults: Defaults) -> None:
         self._store = store
         self._open = opened
-        self._defaults = defaults
+        self.defaults = defaults
 
     @property
     def sampling(self) -> Sampling:
         """The defaults, with the chat's own values in their place."""
-        return replace(self._defaults, **self._own_sampling())
+        return replace(self.defaults.sampling, **self._own_sampling())
+
+    @property
+    def history(self) -> History:
+        """The chat's own way, else the one that was told."""
+        return self._own_history() or self.defaults.history
+
+    @property
+    def own(self) -> Own:
+        """What the chat has of its own."""
+        return Own(self._own_sampling(), self._own_history())
 
     @property
     def engine(self) -> EngineChoice | None:
@@ -69,9 +95,27 @@ class Preferences:
 
     def set_sampling(self, sampling: Sampling) -> Future[None]:
         """Makes the values that are not the defaults the chat's own, and those that were its own before."""
-        own, wanted, defaults = self._own_sampling(), asdict(sampling), asdict(self._defaults)
+        own, wanted, defaults = self._own_sampling(), asdict(sampling), asdict(self.defaults.sampling)
         changed = {name: value for name, value in wanted.items() if name in own or value != defaults[name]}
         return self._keep({"sampling": changed})
+
+    def set_history(self, history: History) -> Future[None]:
+        """Makes a way to keep history the chat's own."""
+        return self._keep({"history": history})
+
+    def set_own(self, own: Own) -> Future[None]:
+        """Makes this all that the chat has of its own; for the rest the defaults hold again."""
+        stored, before = stored_object(self._open.chat.settings), self.own
+        if own.sampling or before.sampling:
+            kept = stored.get("sampling")
+            foreign = kept if isinstance(kept, dict) else {}
+            foreign = {name: value for name, value in foreign.items() if name not in before.sampling}
+            stored["sampling"] = {**foreign, **own.sampling}
+        if own.history is not None:
+            stored["history"] = own.history
+        elif before.history is not None:
+            del stored["history"]
+        return self._write_settings(stored)
 
     def set_engine(self, choice: EngineChoice) -> Future[None]:
         """Keeps what the chat was last run with."""
@@ -84,7 +128,10 @@ class Preferences:
         return self._write(ChatStore.set_system, self._open.chat.system)
 
     def _keep(self, values: dict[str, object]) -> Future[None]:
-        settings = json.dumps({**stored_object(self._open.chat.settings), **values})
+        return self._write_settings({**stored_object(self._open.chat.settings), **values})
+
+    def _write_settings(self, values: dict[str, object]) -> Future[None]:
+        settings = json.dumps(values)
         if settings == self._open.chat.settings:
             return _done()
         self._open.chat = replace(self._open.chat, settings=settings)
@@ -93,13 +140,17 @@ class Preferences:
     def _write(self, job: Callable[[ChatStore, str, str], None], value: str) -> Future[None]:
         return self._store.run(job, self._open.chat.id, value) if self._open.saved else _done()
 
+    def _own_history(self) -> History | None:
+        stored: Any = stored_object(self._open.chat.settings).get("history")
+        own: History | None = stored if stored in get_args(History) else None
+        return own
+
     def _own_sampling(self) -> dict[str, Any]:
         stored = stored_object(self._open.chat.settings).get("sampling")
         if not isinstance(stored, dict):
             return {}
-        names = [
-            field.name for field in fields(Sampling) if field.name in stored and _fits(field.name, stored[field.name])
-        ]
+        known = [each.name for each in fields(Sampling)]
+        names = [name for name in known if name in stored and _fits(name, stored[name])]
         return {name: tuple(stored[name]) if name == "stop" else stored[name] for name in names}
 
 

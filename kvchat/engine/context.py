@@ -18,7 +18,6 @@ from kvchat.engine.model import Model
 from kvchat.errors import KvchatError
 from kvchat.kv.fit import OUTPUTS, cache_bytes, chunk, rollback_rows, sequences, uses_flash
 from kvchat.kv.ledger import CELLS, held_bytes
-from kvchat.kv.needs import Memory as FreeMemory
 from kvchat.kv.plan import Wanted, make_plan
 from kvchat.machine import free_memory, physical_cores
 
@@ -44,7 +43,7 @@ class Context:
         self._types = config.type_k, config.type_v
         flash = uses_flash(model.geometry, config.type_v, config.flash_attention, self.on_gpu)
         params = ContextParams(
-            cells=_context_size(model, config),
+            cells=_context_size(model, config, on_gpu=self.on_gpu),
             batch=self.chunk,
             sequences=sequences(model.geometry),
             type_k=config.type_k,
@@ -90,6 +89,8 @@ class Context:
         code = self.native.decode(tokens, position, CHAT, output=output)
         if code == DECODED:
             self.memory.decoded(len(tokens))
+            if self.on_gpu:  # there a decode returns before it is done, and what it cost would be told of another
+                self.native.synchronize()
             return
         if code != NO_SLOT:  # then nothing was computed
             self.memory.broken_off(position)
@@ -130,12 +131,12 @@ class Context:
         return self.native.logits()
 
 
-def _context_size(model: Model, config: EngineConfig) -> int:
+def _context_size(model: Model, config: EngineConfig, *, on_gpu: bool) -> int:
     """The size asked for, else what is chosen for this model and this memory."""
     if not config.context:
-        wanted = Wanted(type_k=config.type_k, type_v=config.type_v, flash=config.flash_attention)
-        return make_plan(model.subject, FreeMemory(ram=model.free_before), wanted).context
-    free = free_memory()
+        wanted = Wanted(0, config.type_k, config.type_v, config.flash_attention, config.gpu_layers)
+        return make_plan(model.subject, model.free_before, wanted).context
+    free = None if on_gpu else free_memory()  # there llama.cpp itself knows, and refuses
     needed = cache_bytes(model.geometry, config.type_k, config.type_v, config.context)
     if free is not None and needed > free:
         raise KvchatError(

@@ -20,6 +20,8 @@ from kvchat.kv.geometry import Geometry
 
 CHAT, SCRATCH = 0, 1
 
+_NOT_SAVED = "KV is not saved; the log has llama.cpp's own words"
+
 
 class Memory:
     """Positions [0, length) of the chat. It lives alone in the context, but for a scratch sequence that state passes
@@ -56,7 +58,7 @@ class Memory:
 
     def probe(self) -> None:
         """Learn the shapes of all parts from a few tokens that were just decoded. Raises KvchatError."""
-        rows = self._parsed(self._native.state(CHAT), self.layout)
+        rows = self._parsed(self._state(CHAT), self.layout)
         self.shapes = {part: rows[part].shape for part in self.layout.parts}
 
     def decoded(self, tokens: int) -> None:
@@ -134,10 +136,7 @@ class Memory:
 
     def snapshot(self) -> memoryview:
         """What `rewind` needs to come back to the present state. Raises KvchatError."""
-        try:
-            return self._native.state(CHAT, partial=True)
-        except ValueError as error:
-            raise KvchatError(str(error), "KV is not saved; the log has llama.cpp's own words") from None
+        return self._state(CHAT, partial=True)
 
     def state_rows(self, snapshot: memoryview) -> Rows:
         """The recurrent state in a snapshot. Raises KvchatError."""
@@ -187,13 +186,22 @@ class Memory:
     def _stretch(self, start: int, end: int) -> Mapping[Part, Rows]:
         self._native.share(CHAT, SCRATCH, start, end)
         try:
-            rows = self._parsed(self._native.state(SCRATCH), self.layout)
+            rows = self._parsed(self._state(SCRATCH), self.layout)
         finally:
             self._native.remove(SCRATCH, -1, -1)
-        return {part: each for part, each in rows.items() if part != "state"}
+        if not self.recurrent:
+            return rows
+        # The blob has the recurrent state too, which can be far larger, and must not wait with a page for the disk.
+        return {part: each.detached() for part, each in rows.items() if part != "state"}
+
+    def _state(self, sequence: int, *, partial: bool = False) -> memoryview:
+        try:
+            return self._native.state(sequence, partial=partial)
+        except (ValueError, MemoryError) as error:
+            raise KvchatError(f"the state cannot be copied: {error!r}", _NOT_SAVED) from None
 
     def _parsed(self, blob: memoryview, layout: Layout) -> Mapping[Part, Rows]:
         try:
             return parse(blob, layout)
         except FormatError as error:
-            raise KvchatError(str(error), "KV is not saved; the log has llama.cpp's own words") from None
+            raise KvchatError(str(error), _NOT_SAVED) from None

@@ -16,8 +16,8 @@ from kvchat.errors import KvchatError
 from kvchat.formats.gguf import fingerprint, model_name, read_header
 from kvchat.kv.compute import workload
 from kvchat.kv.geometry import geometry
-from kvchat.kv.needs import Subject
-from kvchat.machine import free_memory
+from kvchat.kv.needs import Memory, Subject
+from kvchat.machine import free_memory, free_vram
 
 VOCABULARY_STRIDE = 16
 
@@ -28,7 +28,8 @@ class Model:
     def __init__(self, config: EngineConfig, progress: Callable[[float], bool]) -> None:
         """Read the header, then load. Raises KvchatError (FormatError for a damaged file)."""
         path = Path(config.model_path)
-        self.free_before = free_memory()  # bytes, before the weights take theirs; None: not known
+        # Before the weights take theirs.
+        self.free_before = Memory(free_memory(), free_vram() if config.gpu_layers else None)
         self.header = read_header(path)
         self.geometry = geometry(self.header)
         self.fingerprint = fingerprint(path, self.header)

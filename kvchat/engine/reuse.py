@@ -75,8 +75,10 @@ class Reuser:
         match = self._store.match(wanted)
         if not self._memory.recurrent:
             return Start(kept, max(kept, match.usable(self._memory.window)), same, match)
-        usable = match.usable(self._memory.window)
-        states = [state for state in self._store.checkpoints(match) if kept < state.end <= usable]
+        window = self._memory.window
+        states = [
+            state for state in self._store.checkpoints(match) if kept < state.end and match.reaches(state.end, window)
+        ]
         best = states[-1] if states else None
         return Start(kept, best.end if best else kept, same, match, best)
 
@@ -99,14 +101,9 @@ class Reuser:
             return Reuse(cut="no-kv" if past else None)
         wanted = ids[:-1]
         start, trouble = self._bring(wanted)
-        if not start.loads:
-            self._cells.truncate(start.kept)
-        self._cells.pages_on_disk = len(_full(start.match, len(wanted)))
-        try:
-            self._memory.settle()
-        except KvchatError:
-            self._cells.resync()
+        if not start.loads and not self._cut(start.kept):
             trouble = "refused"
+        self._cells.pages_on_disk = _saved(start.match, len(self._cells))
         reuse = self._sources(start) if start.loads and len(self._cells) else Reuse(resident=len(self._cells))
         reuse = replace(
             reuse,
@@ -116,6 +113,16 @@ class Reuser:
         if reuse.reused >= min(past - 1, len(wanted)):
             return reuse
         return replace(reuse, cut=trouble or self._reason(wanted, start))
+
+    def _cut(self, length: int) -> bool:
+        """Keep so many tokens, their window in the order in which a load would bring it. False: they had to go."""
+        self._cells.truncate(length)
+        try:
+            self._memory.settle()
+        except KvchatError:
+            self._cells.resync()
+            return False
+        return True
 
     # ---------------------------------------------------------------- loading
 
@@ -202,10 +209,22 @@ class Reuser:
         """Why the past of a prompt is not found to its end."""
         if self._store is None:
             return "no-kv" if self._memory.layout.parts else "architecture"
-        elsewhere = self._store.reason_elsewhere(wanted, max(start.end, start.match.tokens))
+        memory = self._memory
+        elsewhere = self._store.reason_elsewhere(
+            wanted, max(start.end, start.match.tokens), window=memory.window, recurrent=memory.recurrent
+        )
         if elsewhere is None and start.match.tokens > start.end:
             return "checkpoint" if self._memory.recurrent else "window"
         return elsewhere or "missing page"
+
+
+def _saved(match: Match, computed: int) -> int:
+    """Leading full pages that need not be written when what follows the first `computed` tokens is computed: one that
+    lacks rows of a window then gets them."""
+    full = _full(match, match.tokens)
+    return next(
+        (i for i, hit in enumerate(full) if hit.start + hit.take > computed and hit.complete < hit.rows), len(full)
+    )
 
 
 def _full(match: Match, end: int) -> list[Hit]:

@@ -13,10 +13,12 @@ from kvchat.engine.cells import Cells, Snapshot
 from kvchat.engine.writing import PageWriter, Saved
 from kvchat.errors import KvchatError
 from kvchat.formats.page import Kind
+from kvchat.formats.rows import Part, Rows
 from kvchat.kv.store import PAGE_TOKENS, Checkpoint, NewPage, NewRows, PageStore
 
 PATIENCE = 3.0  # seconds that the end of a turn waits for the disk
 CHECKPOINT_TOKENS = 2048  # in a long prompt there is one after so many tokens
+PAGES_AT_ONCE = 16  # of a model with a recurrent state, of which every copy out of the cells brings one along
 MOST_CHECKPOINTS = 8  # of one chat, and those that one turn adds
 MOST_CHECKPOINT_BYTES = 2**30  # of one chat; the last two are kept in any case
 
@@ -29,67 +31,109 @@ class Saver:
         self._writer = writer
         self._store = store
         self._labels = dict(labels)
+        self._late: list[Snapshot] = []  # states for which there was no room in the queue
+        memory = cells.memory  # rows of a window cannot wait: they leave the cells
+        self._at_once = PAGES_AT_ONCE if memory.recurrent and not memory.window else 1
 
     def begin(self) -> None:
         """A turn begins, its restore is over: the chain that the cells hold now is not to be evicted, and checkpoints
         that are too many go."""
         self._writer.begin()
+        self._late = []
         pages = [self._cells.history_key(page) for page in range(len(self._cells) // PAGE_TOKENS + 1)]
         checkpoints: list[Checkpoint] = []
         if self._cells.memory.recurrent:
             checkpoints = self._store.checkpoints(self._store.match(self._cells.ids))
             self._store.drop(surplus(checkpoints))
-        self._store.protect([*pages, *(checkpoint.key for checkpoint in checkpoints)])
+        # Of the checkpoints only the one that this turn goes on from: a small budget must have room for those to come.
+        self._store.protect([*pages, *(checkpoint.key for checkpoint in checkpoints[-1:])])
 
     def advance(self, end: int) -> None:
-        """Hand out every full page of the first `end` tokens that is not on disk yet, as far as the disk keeps up."""
-        while (self._cells.pages_on_disk + 1) * PAGE_TOKENS <= min(end, len(self._cells)):
-            start = self._cells.pages_on_disk * PAGE_TOKENS
-            if not self._offer(start, start + PAGE_TOKENS):
-                return
-            self._cells.pages_on_disk += 1
+        """Hand out full pages of the first `end` tokens that are not on disk yet, as far as the disk keeps up."""
+        if self._waiting_pages(end) >= self._at_once:
+            self._hand_out_pages(end)
 
     def checkpoint(self, snapshot: Snapshot) -> None:
         """Hand out a recurrent state, that after the first `snapshot.length` of the tokens in the cells, and the
         pages up to it, without which it would not be found."""
-        try:
-            rows = self._cells.memory.state_rows(snapshot.blob)
-        except KvchatError as error:
-            self._writer.refuse(error.message)
-            return
-        start = (snapshot.length - 1) // PAGE_TOKENS * PAGE_TOKENS
-        self.advance(snapshot.length)
+        self._hand_out_pages(snapshot.length)
         if snapshot.length % PAGE_TOKENS:
-            self._offer(start, snapshot.length)
-        groups = (NewRows("state", rows.shape.layers, 1, tuple(rows.payload())),)
-        self._hand_out(start, snapshot.length, groups, kind="checkpoint")
+            self._offer(_page_start(snapshot), snapshot.length)
+        if not self._offer_state(snapshot):
+            self._late = [*self._late[-1:], snapshot]  # a state can be large: the ends of prompt and answer are enough
+
+    def refuse(self, error: KvchatError) -> None:
+        """What should be saved cannot be had: nothing more is saved in this turn, and the turn says why."""
+        self._writer.refuse(error.message)
 
     def finish(self) -> Saved:
         """The end of a turn: what is left of full pages, the tail, and the count of what was written."""
         deadline = time.monotonic() + PATIENCE
         saved = self._hand_out_all(deadline)
+        late, self._late = self._late, []
         left = len(self._cells) - self._cells.pages_on_disk * PAGE_TOKENS
         if saved.problem is None and left >= PAGE_TOKENS:
             return replace(saved, problem=f"the disk is too slow, {left} tokens wait for the next turn")
+        if saved.problem is None and late:
+            problem = f"the disk is too slow, the state after {late[-1].length} tokens is not kept"
+            return replace(saved, problem=problem)
         return saved
 
     def _hand_out_all(self, deadline: float) -> Saved:
         while True:
-            self.advance(len(self._cells))
-            start = self._cells.pages_on_disk * PAGE_TOKENS
-            behind = len(self._cells) - start >= PAGE_TOKENS
-            if not behind and start < len(self._cells):
-                self._offer(start, len(self._cells))
+            done = self._hand_out_rest()
             saved = self._writer.wait(deadline)
-            if not behind or saved.problem is not None or time.monotonic() >= deadline:
+            if done or saved.problem is not None or time.monotonic() >= deadline:
                 return saved
 
-    def _offer(self, start: int, end: int) -> bool:
+    def _hand_out_rest(self) -> bool:
+        """Pages, states that were late, the tail; False when the queue has no room for all of that."""
+        end = len(self._cells)
+        self._hand_out_pages(end)
+        self._late = [each for each in self._late if each.length <= end and not self._offer_state(each)]
+        start = self._cells.pages_on_disk * PAGE_TOKENS
+        if self._late or end - start >= PAGE_TOKENS:
+            return False
+        return start >= end or self._offer(start, end) > 0
+
+    def _offer_state(self, snapshot: Snapshot) -> bool:
+        try:
+            rows = self._cells.memory.state_rows(snapshot.blob)
+        except KvchatError as error:
+            self.refuse(error)
+            return False
+        groups = (NewRows("state", rows.shape.layers, 1, tuple(rows.payload())),)
+        return self._hand_out(_page_start(snapshot), snapshot.length, groups, kind="checkpoint")
+
+    def _waiting_pages(self, end: int) -> int:
+        return min(end, len(self._cells)) // PAGE_TOKENS - self._cells.pages_on_disk
+
+    def _hand_out_pages(self, end: int) -> None:
+        """Every full page of the first `end` tokens that is not on disk yet."""
+        while (count := min(self._waiting_pages(end), self._at_once)) > 0:
+            start = self._cells.pages_on_disk * PAGE_TOKENS
+            taken = self._offer(start, start + count * PAGE_TOKENS)
+            self._cells.pages_on_disk += taken
+            if taken < count:
+                return
+
+    def _offer(self, start: int, end: int) -> int:
+        """Hand out the pages of tokens [start, end), of which the last may be part-filled; how many were taken."""
         try:
             found = self._cells.copy_out(start, end)
         except KvchatError as error:
-            self._writer.refuse(error.message)
-            return False
+            self.refuse(error)
+            return 0
+        taken = 0
+        for at in range(start, end, PAGE_TOKENS):
+            stop = min(at + PAGE_TOKENS, end)
+            groups = self._groups({part: rows.between(at, stop) for part, rows in found.items()})
+            if not self._hand_out(at, stop, groups):
+                break
+            taken += 1
+        return taken
+
+    def _groups(self, found: Mapping[Part, Rows]) -> tuple[NewRows, ...]:
         shapes = self._cells.memory.shapes
         groups = []
         for part in self._cells.memory.layout.parts:
@@ -97,7 +141,7 @@ class Saver:
                 rows = found.get(part)
                 cells, parts = (len(rows.positions), tuple(rows.payload())) if rows is not None else (0, ())
                 groups.append(NewRows(part, layers, cells, parts))
-        return self._hand_out(start, end, tuple(groups))
+        return tuple(groups)
 
     def _hand_out(self, start: int, end: int, groups: tuple[NewRows, ...], kind: Kind = "page") -> bool:
         page = NewPage(
@@ -111,6 +155,11 @@ class Saver:
             kind=kind,
         )
         return self._writer.offer(page, page.payload_bytes)
+
+
+def _page_start(snapshot: Snapshot) -> int:
+    """Where the page begins in which a state lies."""
+    return (snapshot.length - 1) // PAGE_TOKENS * PAGE_TOKENS
 
 
 def marks(start: int, total: int) -> list[int]:

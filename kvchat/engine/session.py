@@ -197,7 +197,8 @@ class Session:
         restored = 0
         if self._store is not None and command.config.kv_folder is not None:
             cells = command.config.context or self.context.cells
-            restored = self._store.match_as(page_namespace(self.model, cells, command.config), command.ids)
+            namespace, memory = page_namespace(self.model, cells, command.config), self.context.memory
+            restored = self._store.match_as(namespace, command.ids, window=memory.window, recurrent=memory.recurrent)
         computed = len(command.ids) - restored
         return Previewed(command.turn, len(command.ids), restored, self.speed.first_token(restored, computed))
 

@@ -111,7 +111,11 @@ def _deep_context(model: Model, config: EngineConfig, setting: Setting, wanted: 
     for part, each in cells.items():
         for view in blob.views(part, 0, len(each.positions)):
             np.frombuffer(view, np.uint8)[:] = 0
-    memory.replace(blob.finish(), DEPTH)
+    try:
+        memory.replace(blob.finish(), DEPTH)
+    except KvchatError:
+        context.close()
+        raise
     return context
 
 

@@ -226,8 +226,13 @@ class Turn:
         return start - start % self._context.chunk + self._context.chunk
 
     def _take_checkpoint(self) -> None:
-        """Keep the recurrent state, if there is one, in memory and on disk."""
-        snapshot = self._cells.take_snapshot()
+        """Keep the recurrent state, if there is one, in memory and on disk. Where it cannot be had the turn goes on."""
+        try:
+            snapshot = self._cells.take_snapshot()
+        except KvchatError as error:
+            if self._saver is not None:
+                self._saver.refuse(error)
+            return
         if snapshot is not None and self._saver is not None:
             self._saver.checkpoint(snapshot)
 

@@ -69,6 +69,17 @@ class Rows:
         """V rows of a layer, uint8 (cells, v_row), in position order; v_row is 0 with MLA."""
         return self._v[layer]
 
+    def between(self, start: int, end: int) -> Rows:
+        """The cells of positions [start, end), those of them that are there: views."""
+        low, high = (int(at) for at in np.searchsorted(self.positions, (start, end)))
+        k, v = (tuple(each[low:high] for each in side) for side in (self._k, self._v))
+        return Rows(self.shape, self.positions[low:high], k, v)
+
+    def detached(self) -> Rows:
+        """The same rows in memory of their own, so that they do not keep a whole blob alive."""
+        k, v = (tuple(each.copy() for each in side) for side in (self._k, self._v))
+        return Rows(self.shape, self.positions, k, v)
+
     def payload(self, first: int = 0) -> list[memoryview]:
         """The payload of the cells from `first` on as contiguous buffers: K rows, then V rows, without empty ones."""
         rows = (each[first:] for each in (*self._k, *self._v) if each.shape[1])

@@ -18,7 +18,6 @@ from kvchat.kv.rows import LATEST, LONGEST, MOST, Row, check_row, scan
 
 VERSION = 3
 
-_MOST_PARAMETERS = 500  # of one statement; SQLite takes at least 999
 _COLUMNS = ", ".join(field.name for field in fields(Row))
 _SELECT = f"SELECT {_COLUMNS} FROM pages"  # noqa: S608 (constants only)
 _INSERT = (
@@ -101,15 +100,16 @@ class PageIndex:
         shorter = [ids[:size] for size in range(4, len(ids), 4)]
         return self._siblings(namespace, parent, tag, f"AND ids IN ({', '.join('?' * len(shorter))})", *shorter)
 
-    def checkpoints(self, namespace: str, parents: Sequence[bytes]) -> list[Row]:
-        """Checkpoints within the pages that go on after one of `parents`, whatever their ids."""
-        found: list[Row] = []
-        for start in range(0, len(parents), _MOST_PARAMETERS):
-            some = parents[start : start + _MOST_PARAMETERS]
-            marks = ", ".join("?" * len(some))
-            where = f"WHERE namespace = ? AND kind = 'checkpoint' AND parent IN ({marks})"
-            found += self._select(where, namespace, *some)
-        return found
+    def checkpoints(self, namespace: str, pages: Sequence[tuple[bytes, bytes]]) -> list[Row]:
+        """Checkpoints within pages, each given by its parent and the ids that count: all whose ids these begin with."""
+        query = (
+            f"{_SELECT} WHERE namespace = ? AND parent = ? AND kind = 'checkpoint' AND substr(?, 1, length(ids)) = ids"
+        )
+
+        def work(connection: sqlite3.Connection) -> list[Row]:
+            return [row for page in pages for row in _rows(connection.execute(query, (namespace, *page)))]
+
+        return self._database.read(work, [])
 
     def has_children(self, namespace: str, parent: bytes) -> bool:
         return bool(self._select("WHERE namespace = ? AND parent = ? LIMIT 1", namespace, parent))

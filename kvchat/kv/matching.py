@@ -35,6 +35,11 @@ class Hit:
     seconds: float
     complete: int
 
+    def lacks(self, end: int, window: int) -> bool:
+        """Whether the page does not have the rows of a window that the token after the first `end` looks back at."""
+        gap = self.start + self.rows - self.complete
+        return window > 1 and self.start < gap and end - window + 1 < gap
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -69,10 +74,19 @@ class Match:
         where layers have a window, 0 where none has. All of them, unless a page lacks rows of the window."""
         end = self.tokens
         for hit in reversed(self.hits):
-            gap = hit.start + hit.rows - hit.complete
-            if window > 1 and hit.start < gap and end - window + 1 < gap:
+            if hit.lacks(end, window):
                 end = hit.start
         return end
+
+    @property
+    def spans(self) -> list[tuple[bytes, bytes]]:
+        """Of each page the history in front of it, and its ids as far as they were matched, packed."""
+        return [(hit.parent, hit.ids[: 4 * hit.take]) for hit in self.hits]
+
+    def reaches(self, end: int, window: int) -> bool:
+        """Whether the token after the first `end` finds all that it looks back at. A page may lack what it needs and
+        have what a later one needs."""
+        return end <= self.tokens and not any(hit.lacks(end, window) for hit in self.hits if hit.start < end)
 
 
 def longest_prefix(

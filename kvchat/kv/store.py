@@ -111,12 +111,20 @@ class PageStore:
 
     def checkpoints(self, match: Match) -> list[Checkpoint]:
         """The checkpoints within what was matched, in the order of their tokens."""
-        rows = self._index.checkpoints(self._id, [hit.parent for hit in match.hits])
-        return reachable(match, [row for row in rows if row.key not in self._distrusted])
+        return self._checkpoints(self._id, match)
 
-    def match_as(self, namespace: Namespace, ids: Sequence[int]) -> int:
-        """Tokens of the longest prefix of `ids` that pages of another namespace in this folder hold."""
-        return longest_prefix(self._index, namespace.id, namespace.root, ids, self._distrusted).tokens
+    def match_as(self, namespace: Namespace, ids: Sequence[int], *, window: int = 0, recurrent: bool = False) -> int:
+        """From how many leading tokens of `ids` one could go on with what another namespace in this folder holds.
+        `window`, `recurrent`: what the model needs beside full rows, see `Match.reaches`."""
+        match = longest_prefix(self._index, namespace.id, namespace.root, ids, self._distrusted)
+        if not recurrent:
+            return match.usable(window)
+        states = [state.end for state in self._checkpoints(namespace.id, match) if match.reaches(state.end, window)]
+        return max(states, default=0)
+
+    def _checkpoints(self, namespace: str, match: Match) -> list[Checkpoint]:
+        rows = self._index.checkpoints(namespace, match.spans)
+        return reachable(match, [row for row in rows if row.key not in self._distrusted])
 
     def read(self, hit: Hit | Checkpoint, wanted: Sequence[Wanted]) -> None:
         """Fill the views of `wanted` with rows of a page, group by group.
@@ -162,14 +170,16 @@ class PageStore:
         with suppress(StoreUnwritable):  # only the order of eviction suffers
             self._index.used(self._id, saved, time.time())
 
-    def reason_elsewhere(self, ids: Sequence[int], tokens: int) -> str | None:
+    def reason_elsewhere(
+        self, ids: Sequence[int], tokens: int, *, window: int = 0, recurrent: bool = False
+    ) -> str | None:
         """Why these ids were not found beyond the first `tokens`, if pages of the same model in another configuration
-        have them: "cache type" or "version"."""
+        have them: "cache type" or "version". `window`, `recurrent` as in `match_as`."""
         reasons = set()
         for other in self._folder.namespaces().values():
             if other.id != self._id and other.fingerprint == self.namespace.fingerprint:
                 same = (other.type_k, other.type_v) == (self.namespace.type_k, self.namespace.type_v)
-                if self.match_as(other, ids) > tokens:
+                if self.match_as(other, ids, window=window, recurrent=recurrent) > tokens:
                     reasons.add("version" if same else "cache type")
         return min(reasons, default=None)
 

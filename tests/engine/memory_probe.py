@@ -1,7 +1,8 @@
 """Restores that fail half-way, and cuts: `memory_probe.py MODEL OTHER_MODEL`.
 
 Prints JSON: how many bad blobs of each kind were refused and left a chat that is empty and as good as new; to how many
-tokens back the chat could be cut. Exit code 1, with a reason, at once when something else happens.
+tokens back the chat could be cut; the sizes of batches that were broken off and spoilt the chat. Exit code 1, with a
+reason, at once when something else happens.
 """
 
 import json
@@ -12,7 +13,7 @@ import numpy as np
 
 from kvchat.backend.values import EngineConfig
 from kvchat.engine import llama
-from kvchat.engine.context import Context
+from kvchat.engine.context import Aborted, Context
 from kvchat.engine.memory import CHAT
 from kvchat.engine.model import Model
 from kvchat.errors import KvchatError
@@ -25,7 +26,8 @@ class Probe:
     def __init__(self, path, **config):
         self.config = EngineConfig(path, context=1024, threads=1, extra_buffers=False, **config)
         self.model = Model(self.config, lambda fraction: True)
-        self.context = Context(self.model, self.config, lambda: False)
+        self.interrupted = False
+        self.context = Context(self.model, self.config, lambda: self.interrupted)
         self.memory = self.context.memory
 
     def fill(self, tokens, start=0):
@@ -89,7 +91,32 @@ def main():
         subject.fill(TOKENS[:200])
         if not np.array_equal(subject.fill(TOKENS, 200), again):
             raise SystemExit("append: the chat goes on otherwise")
-    print(json.dumps(told | {"back": cuts(subject)}))
+    print(json.dumps(told | {"back": cuts(subject), "spoilt": broken_off(subject)}))
+
+
+def broken_off(subject):
+    """Which batches, ended in the middle, leave a memory that says that it is spoilt. One that does not has to go on as
+    if nothing had happened, and one that is has to come back from a snapshot."""
+    memory = subject.memory
+    spoilt = []
+    for size in (2, 5, 8, 9, 40):
+        memory.clear()
+        subject.fill(TOKENS[:128])
+        snapshot = memory.snapshot()
+        subject.interrupted = True
+        try:
+            subject.context.decode(TOKENS[200 : 200 + size], 128, output=True)
+            raise SystemExit(f"{size} tokens were not broken off")
+        except Aborted:
+            subject.interrupted = False
+        if memory.spoilt:
+            spoilt.append(size)
+            if memory.length or not memory.rewind(snapshot, 128):
+                raise SystemExit(f"{size} tokens broken off: no way back to the snapshot")
+        if memory.length != 128:
+            raise SystemExit(f"{size} tokens broken off: {memory.length} are left")
+        check_continuation(subject, 128)
+    return spoilt
 
 
 def cuts(subject):

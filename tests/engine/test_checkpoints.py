@@ -159,18 +159,34 @@ def test_a_bad_checkpoint_is_a_miss(start, tmp_path, kind, damage):
     assert answer.finished.reason == "length"
 
 
-def test_a_long_prompt_is_shared_up_to_a_checkpoint_on_its_way(start):
-    chat = start("mamba")
+@pytest.mark.parametrize("kind", ["mamba", "jamba"])
+def test_a_long_prompt_is_shared_up_to_a_checkpoint_on_its_way(start, kind):
+    chat = start(kind)
     document = STORY * 18
     first = chat.ask(document + "Which?", sampling=FEW)
     assert first.usage.prompt_tokens > 2200
-    other = start("mamba")
+    other = start(kind)
     second = other.ask(document + "What was it called?", sampling=FEW)
     assert second.usage.checkpoint == 2048
     other.messages = [PromptMessage("user", document + "What was it called?")]
-    fresh = start("mamba", kv_folder=None)
+    fresh = start(kind, kv_folder=None)
     fresh.messages = list(other.messages)
     assert fresh.ask(None, sampling=FEW).ids == second.ids
+
+
+def test_a_small_budget_has_room_for_the_newest_state(start):
+    """Older ones of the same chat go. A state of this model takes 78 KB, so that not even four fit."""
+    messages: list[PromptMessage] = []
+    before = 0
+    for turn in range(8):
+        chat = start("mamba", kv_budget=300_000)
+        chat.messages = messages
+        answer = chat.ask(f"Question {turn}?", sampling=FEW)
+        assert answer.usage.save_problem is None
+        assert answer.usage.cut is None
+        assert answer.usage.checkpoint == before
+        before, messages = answer.usage.cells, chat.messages
+        chat.engine.close()
 
 
 def test_a_chat_keeps_a_bounded_number(start, tmp_path):

@@ -38,3 +38,4 @@ def test_what_is_refused_leaves_nothing_and_cuts_are_right(tmp_path, kind):
         assert told["back"] == []
     else:
         assert told["back"] == [1, 3, 8, 11, 12, 40]
+    assert told["spoilt"] == ([2, 5, 8, 9, 40] if "rewind" in told else [])

@@ -103,5 +103,43 @@ def test_a_branch_inside_pages_without_window_rows_is_computed(start, tmp_path):
     assert branch.ids == fresh.ask("What was it called?", sampling=FEW).ids
 
 
+def test_rows_of_a_window_that_were_missing_are_saved_when_they_are_computed_again(start, tmp_path):
+    model = tiny.build("gemma3", tmp_path)
+    chat = start(model)
+    chat.ask(STORY, sampling=FEW, keep_kv=False)
+    beginning = list(chat.messages)
+    chat.ask(STORY * 2, sampling=FEW, keep_kv=False)
+    chat.ask("And then?", sampling=FEW)
+    chat.engine.close()
+    again = start(model)
+    again.messages = list(beginning)
+    assert again.ask("What was it called?", sampling=FEW).usage.cut == "window"
+    again.engine.close()
+    third = start(model)
+    third.messages = list(beginning)
+    branch = third.ask("Who said it?", sampling=FEW)
+    assert branch.usage.reused >= beginning_tokens(beginning) - 1
+    assert branch.usage.cut is None
+
+
+def test_a_state_in_a_page_that_lacks_its_window_is_passed_over(start, tmp_path):
+    """Such a page is not damaged: what comes after it has all that it needs."""
+    model = tiny.build("lfm2swa", tmp_path)
+    chat = start(model)
+    chat.ask("Which?", sampling=FEW)  # a state and its rows, within the first page
+    chat.ask(STORY * 2, sampling=FEW, keep_kv=False)
+    beginning = list(chat.messages)
+    chat.ask("And then?", sampling=FEW)  # the first page without its window
+    chat.engine.close()
+    again = start(model)
+    again.messages = list(beginning)
+    answer = again.ask("Who said it?", sampling=FEW)
+    assert answer.usage.cut == "checkpoint"
+    assert not (tmp_path / "kv" / "damaged").exists()
+    fresh = start(model, kv_folder=None)
+    fresh.messages = list(beginning)
+    assert answer.ids == fresh.ask("Who said it?", sampling=FEW).ids
+
+
 def beginning_tokens(messages):
     return sum(len(message.ids) for message in messages)

@@ -153,8 +153,8 @@ def hit_of(start: int, rows: int, take: int, complete: int) -> Hit:
     return Hit(bytes(32), bytes(32), "", b"", start, rows, take, 0.0, complete)
 
 
-def most(match: Match, window: int) -> int:
-    """The same by looking at every row."""
+def most(match: Match, window: int, longest: int | None = None) -> int:
+    """The same by looking at every row; `longest`: no more tokens than that."""
     there = {
         at
         for hit in match.hits
@@ -162,7 +162,8 @@ def most(match: Match, window: int) -> int:
         if at >= hit.start + hit.rows - hit.complete
     }
     lookback = max(0, window - 1)
-    return next(end for end in range(match.tokens, -1, -1) if there.issuperset(range(max(0, end - lookback), end)))
+    start = match.tokens if longest is None else longest
+    return next(end for end in range(start, -1, -1) if there.issuperset(range(max(0, end - lookback), end)))
 
 
 def test_usable_by_hand() -> None:
@@ -204,6 +205,8 @@ def test_usable_is_the_most_that_finds_its_window() -> None:
         match = Match(tuple(hits), at)
         window = source.choice((0, 1, 2, 3, 4, 6, 9, 14, 50))
         assert match.usable(window) == most(match, window), (match, window)
+        ends = [end for end in range(at + 2) if match.reaches(end, window)]
+        assert ends == [end for end in range(at + 1) if most(match, window, end) == end], (match, window)
         seen.add((match.usable(window) < at, match.usable(window) > 0))
     assert seen == {(False, False), (False, True), (True, False), (True, True)}
 
