@@ -17,15 +17,16 @@ from kvchat.errors import UsageError
 
 ENGINE_KEYS = ("model", "ctx_size", "cache_type_k", "cache_type_v", "flash_attn", "n_gpu_layers", "threads")
 PLAN_KEYS = ("ctx_size", "cache_type_k", "cache_type_v", "flash_attn", "n_gpu_layers")
-CHAT_KEYS = tuple(key for key in BY_KEY if key not in ENGINE_KEYS)
+SCREEN_KEYS = ("theme", "mouse", "follow", "auto_title")
+CHAT_KEYS = tuple(key for key in BY_KEY if key not in (*ENGINE_KEYS, *SCREEN_KEYS))
 _OPENING = ("chat", "continue_last")
 _BARE_NUMBER = re.compile(r"[0-9]{3,8}")  # what a context size looks like
 
 # Which attributes mean something to which command; "" is the app.
 MEANING: dict[str, frozenset[str]] = {
-    "": frozenset((*ENGINE_KEYS, *CHAT_KEYS, *_OPENING)),
+    "": frozenset((*ENGINE_KEYS, *CHAT_KEYS, *SCREEN_KEYS, *_OPENING, "plain")),
     "ask": frozenset((*ENGINE_KEYS, *CHAT_KEYS, *_OPENING, "resume", "json", "question")),
-    "chats": frozenset(("action", "name", "json", "trash", "query", "title")),
+    "chats": frozenset(("action", "name", "json", "trash", "query", "title", "everything", "form", "output", "files")),
     "models": frozenset(("action", "name", "json")),
     "kv": frozenset(("action", "name", "json")),
     "plan": frozenset((*PLAN_KEYS, "name", "model_draft", "json")),
@@ -77,7 +78,7 @@ def _unknown_words(words: Sequence[str], command: str) -> UsageError:
     if flag is None:
         return UsageError(f"{name} has no use for {' '.join(words)!r}", f"{name} --help")
     known = [part for option in OPTIONS for part in option.flag.split("/")]
-    others = ("--continue", "--chat", "--json", "--resume", "--trash", "--version", "--help")
+    others = ("--continue", "--chat", "--plain", "--json", "--resume", "--trash", "--version", "--help")
     guess = nearest(flag.split("=")[0], [*known, *others])
     if guess == flag.split("=")[0]:
         return UsageError(f"{guess} means nothing to {name}", f"{name} --help")
@@ -116,6 +117,7 @@ def _parser(arguments: Sequence[str]) -> Parser:
     _add_opening_flags(parser)
     _add_engine_flags(parser)
     _add_chat_flags(parser)
+    _add_screen_flags(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
     parser.set_defaults(command="")
     for name, (text, add) in _COMMANDS.items():
@@ -144,6 +146,16 @@ def _add_chats(group: Parser) -> None:
     rename.add_argument("title", metavar="TITLE", nargs="+")
     _action(actions, "rm", "move one to the trash").add_argument("name", metavar="CHAT")
     _action(actions, "restore", "take one out of the trash").add_argument("name", metavar="CHAT")
+    _action(actions, "pin", "keep one at the top of the list").add_argument("name", metavar="CHAT")
+    _action(actions, "unpin", "let one go from there").add_argument("name", metavar="CHAT")
+    export = _action(actions, "export", "write one to stdout or into a file, or all into a folder")
+    export.add_argument("name", metavar="CHAT", nargs="?")
+    export.add_argument("--all", dest="everything", action="store_true", help="every chat, into the folder of -o")
+    words = "md: the branch that is shown; json: everything, for import. Without: by the name of the file"
+    export.add_argument("--format", dest="form", metavar="md|json", help=words)
+    export.add_argument("-o", "--output", metavar="FILE", help="a new file, or a folder for --all")
+    files = _action(actions, "import", "add the chats of files: of kvchat, ChatGPT, llama.cpp's server")
+    files.add_argument("files", metavar="FILE", nargs="+", help="JSON, JSON lines, a ZIP archive, or a folder of such")
 
 
 def _add_models(group: Parser) -> None:
@@ -220,6 +232,12 @@ def _add_chat_flags(parser: Parser) -> None:
     group.add_argument("--stop", metavar="TEXT", action="append", help="end the answer before this text; repeatable")
     group.add_argument("--no-kv", dest="kv", action="store_false", help="compute everything, reuse and save nothing")
     group.add_argument("--kv-budget", metavar="SIZE", help="most that the KV state may take on disk, such as 8GiB")
+
+
+def _add_screen_flags(parser: Parser) -> None:
+    group = parser.add_argument_group("screen")
+    group.add_argument("--plain", action="store_true", help="lines instead of a screen: screen readers, pipes")
+    group.add_argument("--theme", metavar="NAME", help="colours: auto, ink, paper, contrast, or one that /theme lists")
 
 
 # What each command is for, and what adds its words to a parser.

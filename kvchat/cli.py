@@ -74,12 +74,30 @@ def _app(given: argparse.Namespace) -> int:
     paths = Paths.find(os.environ)
     settings = _settings(given, paths)
     chat, continue_last = _opening(given)
+    if hasattr(given, "plain"):
+        return _plain(settings, paths, chat, continue_last)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("the app needs a terminal", 'without one: kvchat ask "..."')
+        raise UsageError("the app needs a terminal", 'without one: kvchat --plain, or kvchat ask "..."')
+    if os.environ.get("TERM") == "dumb":
+        raise UsageError("the app cannot draw on this terminal (TERM=dumb)", "in lines of text: kvchat --plain")
     gc.disable()  # the app turns it on after its first frame, which comes a tenth sooner without
     from kvchat.ui.app import run_app
 
     return run_app(settings, paths, continue_last=continue_last, chat_id=chat)
+
+
+def _plain(settings: Settings, paths: Paths, chat: str | None, continue_last: bool) -> int:
+    from kvchat.commands.plain import run_plain
+
+    return run_plain(
+        settings,
+        paths,
+        chat=chat,
+        continue_last=continue_last,
+        out=sys.stdout,
+        err=sys.stderr,
+        stdin=sys.stdin,
+    )
 
 
 def _ask(given: argparse.Namespace) -> int:
@@ -124,6 +142,8 @@ def _plan(given: argparse.Namespace) -> int:
 
 
 def _chats(given: argparse.Namespace) -> int:
+    if given.action in {"export", "import"}:
+        return _transfer(given)
     paths, json, out = Paths.find(os.environ), hasattr(given, "json"), sys.stdout
     from kvchat.commands import chats
 
@@ -134,12 +154,32 @@ def _chats(given: argparse.Namespace) -> int:
             return chats.run_search(paths, given.query, json=json, out=out)
         case "rename":
             return chats.run_rename(paths, given.name, given.title, json=json, out=out)
-        case "rm":
-            return chats.run_rm(paths, given.name, json=json, out=out)
-        case "restore":
-            return chats.run_restore(paths, given.name, json=json, out=out)
         case _:
-            return chats.run_show(paths, given.name, json=json, out=out)
+            one = {
+                "rm": chats.run_rm,
+                "restore": chats.run_restore,
+                "pin": chats.run_pin,
+                "unpin": chats.run_unpin,
+                "show": chats.run_show,
+            }
+            return one[given.action](paths, given.name, json=json, out=out)
+
+
+def _transfer(given: argparse.Namespace) -> int:
+    paths, json, out = Paths.find(os.environ), hasattr(given, "json"), sys.stdout
+    from kvchat.commands.transfer import run_export, run_import
+
+    if given.action == "import":
+        return run_import(paths, given.files, json=json, out=out)
+    return run_export(
+        paths,
+        getattr(given, "name", None),
+        everything=hasattr(given, "everything"),
+        form=getattr(given, "form", None),
+        target=getattr(given, "output", None),
+        json=json,
+        out=out,
+    )
 
 
 def _look(given: argparse.Namespace) -> int:

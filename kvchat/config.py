@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kvchat.backend.values import CacheType, EngineConfig, FlashAttention, History, Sampling
 from kvchat.config_options import AUTOMATIC_GPU_LAYERS, BY_KEY, OPTIONS, BadValue, Option, nearest, shown
@@ -31,11 +31,14 @@ _SAMPLING_NAMES = {
     "top_p": "top_p",
     "min_p": "min_p",
     "repeat_penalty": "repeat_penalty",
+    "repeat_last_n": "repeat_last_n",
     "predict": "max_tokens",
     "stop": "stop",
 }
 _OTHER_VARIABLES = {HOME_VARIABLE}
 _LARGEST_CONFIG = 1 << 20  # bytes
+
+Follow = Literal["bottom", "start", "off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,11 @@ class Settings:
     """Everything that can be chosen. `context`, `threads`, `kv_budget` (bytes) 0 and `gpu_layers` -1: automatic.
 
     `model` is a path or a name, None for the one last used or the best one found. `system` None: not said, so a chat
-    keeps its own; "" is a chat without one. `kv` False neither restores nor saves KV state. `given` are the keys (see
-    config_options) that a flag decided: what one command line says goes before what a chat keeps of its own, what
-    stands in a settings file does not.
+    keeps its own; "" is a chat without one. `kv` False neither restores nor saves KV state. For the screen: `theme`,
+    "auto" for what suits the terminal; `mouse`; `follow`, where the view goes while an answer comes (to its end, to its
+    beginning, nowhere); `auto_title`, whether the model names chats. `given` are the keys (see config_options) that a
+    flag decided: what one command line says goes before what a chat keeps of its own, what stands in a settings file
+    does not.
     """
 
     model: str | None = None
@@ -60,6 +65,10 @@ class Settings:
     system: str | None = None
     kv: bool = True
     kv_budget: int = 0
+    theme: str = "auto"
+    mouse: bool = True
+    follow: Follow = "bottom"
+    auto_title: bool = True
     given: frozenset[str] = frozenset()
 
     @property

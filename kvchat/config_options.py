@@ -21,6 +21,7 @@ AUTOMATIC_GPU_LAYERS = -1
 ALL_GPU_LAYERS = 9999  # more than any model has: llama.cpp takes it as "all"
 LARGEST_SEED = 2**32 - 2  # 2**32 - 1 is LLAMA_DEFAULT_SEED, "draw one"
 LARGEST_COUNT = 2**31 - 1
+FOLLOWS = ("bottom", "start", "off")
 _LARGEST_SIZE = 2**60
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 _UNITS |= {"ki": 1024, "mi": 1024**2, "gi": 1024**3, "ti": 1024**4}
@@ -42,7 +43,7 @@ class BadValue(Exception):
 @dataclass(frozen=True, slots=True)
 class Option:
     """One setting. `key` is its name in config.toml; KVCHAT_ and the key in capitals is its variable. `flag` is what a
-    person writes on the command line, `llama` llama.cpp's variable for the same, "" where there is none."""
+    person writes on the command line, `llama` llama.cpp's variable for the same; either is "" where there is none."""
 
     key: str
     read: Callable[[object], object]
@@ -141,6 +142,10 @@ def _history(value: object) -> str:
     return _choice(value, ("append", "exact"), "a way to keep history")
 
 
+def _follow(value: object) -> str:
+    return _choice(value, FOLLOWS, "a way to follow an answer")
+
+
 def _seed(value: object) -> int | None:
     seed = _integer(value, -1, LARGEST_SEED, "-1 draws another seed each time")
     return None if seed == -1 else seed
@@ -160,6 +165,10 @@ def _probability(value: object) -> float:
 
 def _repeat_penalty(value: object) -> float:
     return _number(value, 0.01, 100, "1 turns it off")
+
+
+def _repeat_last_n(value: object) -> int:
+    return _integer(value, 0, LARGEST_COUNT, "a number of tokens; 0 turns the penalty off")
 
 
 def _predict(value: object) -> int | None:
@@ -217,10 +226,15 @@ OPTIONS: tuple[Option, ...] = (
     Option("top_p", _probability, "--top-p"),
     Option("min_p", _probability, "--min-p"),
     Option("repeat_penalty", _repeat_penalty, "--repeat-penalty"),
+    Option("repeat_last_n", _repeat_last_n, ""),
     Option("predict", _predict, "-n/--predict"),
     Option("stop", _stop, "--stop"),
     Option("system", _text, "-s/--system"),
     Option("kv", _yes_or_no, "--no-kv"),
     Option("kv_budget", _bytes, "--kv-budget"),
+    Option("theme", _nonempty_text, "--theme"),
+    Option("mouse", _yes_or_no, ""),
+    Option("follow", _follow, ""),
+    Option("auto_title", _yes_or_no, ""),
 )
 BY_KEY = {option.key: option for option in OPTIONS}

@@ -11,22 +11,23 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from kvchat.backend.values import EngineConfig
+from kvchat.backend.values import EngineConfig, History, Sampling
 from kvchat.errors import KvchatError
 from kvchat.paths import ensure_private
 
-Scalar = str | int | bool
+Scalar = str | int | float | bool | Sequence[str]
 
 _LARGEST = 1 << 20  # bytes, as the reader of the file has it
 _BY_HAND = "edit the file by hand, or move it away"
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")  # TOML's lines; str.splitlines knows more ends than that
 _KEY = re.compile(r"""\s*(?:"(?P<quoted>[\w-]+)"|'(?P<literal>[\w-]+)'|(?P<bare>[\w-]+))\s*=\s*""", re.ASCII)
-# A value on one line: a string without line breaks, or anything up to white space or a comment.
-_VALUE = re.compile(r"""(?:"(?!"")(?:[^"\\\n]|\\.)*"|'(?!'')[^'\n]*'|[^\s"'#\[{]+)(?=\s*(?:#.*)?$)""")
+_STRING = r""""(?!"")(?:[^"\\\n]|\\.)*"|'(?!'')[^'\n]*'"""
+# A value on one line: a string without line breaks, a list of such, or anything up to white space or a comment.
+_VALUE = re.compile(rf"""(?:{_STRING}|\[(?:{_STRING}|[\s,])*\]|[^\s"'#\[{{]+)(?=\s*(?:#.*)?$)""")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")  # an undecodable byte of a file name, which TOML cannot hold
 
@@ -43,6 +44,7 @@ def save_engine_defaults(file: Path, config: EngineConfig) -> None:
         "flash_attn": config.flash_attention,
         "threads": config.threads,
         "n_gpu_layers": config.gpu_layers,
+        "kv_budget": config.kv_budget,
     }
     usual = {
         "ctx_size": plain.context,
@@ -51,7 +53,32 @@ def save_engine_defaults(file: Path, config: EngineConfig) -> None:
         "flash_attn": plain.flash_attention,
         "threads": plain.threads,
         "n_gpu_layers": plain.gpu_layers,
+        "kv_budget": plain.kv_budget,
     }
+    _save(file, values, usual)
+
+
+def save_chat_defaults(file: Path, sampling: Sampling, history: History) -> None:
+    """Make these what chats have that have nothing of their own. As `save_engine_defaults`."""
+    _save(file, _chat_values(sampling, history), _chat_values(Sampling(), "append"))
+
+
+def _chat_values(sampling: Sampling, history: History) -> dict[str, Scalar]:
+    return {
+        "temp": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "repeat_penalty": sampling.repeat_penalty,
+        "repeat_last_n": sampling.repeat_last_n,
+        "seed": -1 if sampling.seed is None else sampling.seed,
+        "predict": -1 if sampling.max_tokens is None else sampling.max_tokens,
+        "stop": sampling.stop,
+        "history": history,
+    }
+
+
+def _save(file: Path, values: Mapping[str, Scalar], usual: Mapping[str, Scalar]) -> None:
     present = {_name(key) for key in _parsed(file, _read(file))}
     write_values(file, {key: value for key, value in values.items() if key in present or value != usual.get(key)})
 
@@ -59,8 +86,10 @@ def save_engine_defaults(file: Path, config: EngineConfig) -> None:
 def write_values(file: Path, values: Mapping[str, Scalar]) -> None:
     """Set these keys in the file, which is made when it is missing, with mode 0600. Errors as above."""
     before = text = _read(file)
-    _parsed(file, text)
+    standing = _normal(_parsed(file, text))
     for key, value in values.items():
+        if _same(standing.get(key), value):
+            continue
         edited = next(
             (attempt for attempt in _attempts(text, key, value) if _differs_in(text, attempt, key, value)), None
         )
@@ -68,14 +97,15 @@ def write_values(file: Path, values: Mapping[str, Scalar]) -> None:
             raise KvchatError(f"{file} is written in a way that a program cannot change: {key}", _BY_HAND)
         text = edited
     if text != before:
-        _replace(file, text)
+        replace_file(file, text)
 
 
 def _attempts(text: str, key: str, value: Scalar) -> Iterator[str]:
     """`text` with the value in a line that seems to be the key's, or in a new line: at the end, else before what may be
     the first table, else at the top. Which of them is right, the parser says: a line can be part of a longer string."""
-    if not isinstance(value, str) or not _SURROGATE.search(value):
-        lines, written = _LINE.findall(text), _toml(value)
+    written = toml_value(value)
+    if not _SURROGATE.search(written):
+        lines = _LINE.findall(text)
         for index, line in enumerate(lines):
             match = _KEY.match(line)
             old = _VALUE.match(line, match.end()) if match else None
@@ -92,18 +122,31 @@ def _attempts(text: str, key: str, value: Scalar) -> Iterator[str]:
 def _differs_in(text: str, edited: str, key: str, value: Scalar) -> bool:
     """Whether the edit sets the key and nothing else."""
     try:
-        return _normal(tomllib.loads(edited)) == _normal(tomllib.loads(text)) | {key: value}
+        found, expected = _normal(tomllib.loads(edited)), _normal(tomllib.loads(text))
+        return _same(found.pop(key, None), value) and found == {
+            name: expected[name] for name in expected if name != key
+        }
     except (tomllib.TOMLDecodeError, RecursionError):
         return False
 
 
-def _toml(value: Scalar) -> str:
+def toml_value(value: Scalar) -> str:
+    """The value as TOML has it, on one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
+    if isinstance(value, int | float):
+        return repr(value)
+    if not isinstance(value, str):
+        return f"[{', '.join(map(toml_value, value))}]"
     # What JSON escapes, TOML escapes alike; of the control characters JSON lets DEL through.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _same(found: object, value: Scalar) -> bool:
+    """Whether TOML's value says the same; 1 is not true."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return found == list(value)
+    return found == value and isinstance(found, bool) == isinstance(value, bool)
 
 
 def _name(key: str) -> str:
@@ -137,8 +180,8 @@ def _parsed(file: Path, text: str) -> dict[str, object]:
         raise KvchatError(f"{file} is not valid TOML: {error}", _BY_HAND) from error
 
 
-def _replace(file: Path, text: str) -> None:
-    """Put the text in the place of the file, or of what it links to. KvchatError when the disk refuses."""
+def replace_file(file: Path, text: str) -> None:
+    """Put the text in the place of the file, or of what it links to, in one step. KvchatError when the disk refuses."""
     target = Path(os.path.realpath(file))
     ensure_private(target.parent)
     temporary = target.with_name(f".{target.name}.{os.getpid()}")

@@ -29,6 +29,11 @@ class Paths:
     state_folder: Path
     log_file: Path
 
+    @property
+    def keys_file(self) -> Path:
+        """The keys of the app, beside the settings."""
+        return self.config_file.with_name("keys.toml")
+
     @classmethod
     def find(cls, environ: Mapping[str, str]) -> Paths:
         """The paths for this environment. Makes no folder."""

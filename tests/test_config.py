@@ -75,6 +75,10 @@ def test_every_setting_from_the_file(paths: Paths) -> None:
         system = "Be brief."
         kv = false
         kv_budget = "2GiB"
+        theme = "paper"
+        mouse = false
+        follow = "off"
+        auto_title = false
         """,
     )
     assert settings == Settings(
@@ -90,6 +94,10 @@ def test_every_setting_from_the_file(paths: Paths) -> None:
         system="Be brief.",
         kv=False,
         kv_budget=2 * 2**30,
+        theme="paper",
+        mouse=False,
+        follow="off",
+        auto_title=False,
     )
 
 
@@ -104,6 +112,9 @@ def test_every_setting_has_a_variable(paths: Paths, option: Any) -> None:
         "kv_budget": "1",
         "min_p": "1",
         "top_p": "1",
+        "mouse": "off",
+        "follow": "start",
+        "auto_title": "no",
     }.get(option.key, "5")
     assert load(paths, environ={option.variable: good}) != Settings()
 

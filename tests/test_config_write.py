@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kvchat.backend.values import EngineConfig
+from kvchat.backend.values import EngineConfig, Sampling
 from kvchat.config import load_settings
-from kvchat.config_write import save_engine_defaults, write_values
+from kvchat.config_write import save_chat_defaults, save_engine_defaults, write_values
 from kvchat.errors import KvchatError
 from kvchat.paths import Paths
 
@@ -173,3 +173,59 @@ def test_defaults_are_written_only_over_other_values(file: Path) -> None:
     file.write_text("# mine\nflash-attn = false\nctx_size = 2048\n")
     save_engine_defaults(file, EngineConfig("/m/x.gguf"))
     assert file.read_text() == '# mine\nflash-attn = "auto"\nctx_size = 0\nmodel = "/m/x.gguf"\n'
+
+
+# ------------------------------------------------------------------ lists, numbers, a chat's defaults
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", 'stop = ["a", "b\\n"]\ntemp = 0.3\n'),
+        ("temp = 1 # hot\nstop = []\n", 'temp = 0.3 # hot\nstop = ["a", "b\\n"]\n'),
+        ("stop = [ 'x', \"]\", ]  # [old]\n", 'stop = ["a", "b\\n"]  # [old]\ntemp = 0.3\n'),
+        ("temp = 0.30\nstop = ['a', \"b\\n\"]\n", "temp = 0.30\nstop = ['a', \"b\\n\"]\n"),  # it says so already
+        ('stop = [\n  "a",\n  "b\\n",\n]\n', 'stop = [\n  "a",\n  "b\\n",\n]\ntemp = 0.3\n'),
+    ],
+)
+def test_lists_and_numbers(file: Path, before: str, after: str) -> None:
+    file.parent.mkdir()
+    file.write_text(before)
+    write_values(file, {"stop": ("a", "b\n"), "temp": 0.3})
+    assert file.read_text() == after
+
+
+def test_a_list_over_several_lines_is_refused(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_text('stop = [\n  "a",\n]\n')
+    with pytest.raises(KvchatError, match="a program cannot change: stop"):
+        write_values(file, {"stop": ("b",)})
+
+
+def test_one_is_not_true(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_text("kv = true\nthreads = 1\ntemp = 1\n")
+    write_values(file, {"kv": True, "threads": 1, "temp": 1.0})
+    assert file.read_text() == "kv = true\nthreads = 1\ntemp = 1\n"
+
+
+def test_a_chats_defaults_are_loaded_as_they_were_saved(home: Path) -> None:
+    paths = Paths.find(os.environ)
+    sampling = Sampling(0.25, 0, 0.5, 0.0, 1.05, 0, 7, 99, ("END", "\n\n", '"'))
+    save_chat_defaults(paths.config_file, sampling, "exact")
+    settings = load_settings(paths, {}, {})
+    assert (settings.sampling, settings.history) == (sampling, "exact")
+    save_chat_defaults(paths.config_file, Sampling(), "append")  # a seed and a limit can be taken back
+    settings = load_settings(paths, {}, {})
+    assert (settings.sampling, settings.history) == (Sampling(), "append")
+
+
+def test_usual_sampling_is_not_written(file: Path) -> None:
+    save_chat_defaults(file, Sampling(top_k=5), "append")
+    assert file.read_text() == "top_k = 5\n"
+
+
+def test_the_budget_is_an_engines_default(home: Path) -> None:
+    paths = Paths.find(os.environ)
+    save_engine_defaults(paths.config_file, EngineConfig("/m/x.gguf", kv_budget=8 << 30))
+    assert load_settings(paths, {}, {}).kv_budget == 8 << 30

@@ -1,5 +1,5 @@
 """The import direction: `cli -> ui, commands -> conversation -> backend, chats`; `engine -> backend.protocol, kv`;
-`kv, library -> formats`; the rest is open to all. Function bodies count too."""
+`kv, library, chats -> formats`; the rest is open to all. Function bodies count too."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROOMS: dict[str, set[str]] = {
     "kvchat.formats": set(),
     "kvchat.kv": {"kvchat.formats"},
     "kvchat.library": {"kvchat.formats"},
-    "kvchat.chats": set(),
+    "kvchat.chats": {"kvchat.formats"},
     "kvchat.backend": set(),
     "kvchat.conversation": {"kvchat.backend", "kvchat.chats"},
     "kvchat.engine": {PROTOCOL, VALUES, "kvchat.kv", "kvchat.formats"},

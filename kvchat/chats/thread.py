@@ -39,6 +39,10 @@ class _Job:
     replaced: bool = field(compare=False, default=False)
 
 
+def _nothing(_store: ChatStore) -> None:
+    """What a job does whose place another one took."""
+
+
 class StoreThread:
     """Runs jobs on the store at `path`, which is opened by the first of them. Methods may be called on any thread.
 
@@ -86,6 +90,7 @@ class StoreThread:
             waiting = self._waiting.get(key)
             if waiting is not None:
                 waiting.replaced = True
+                waiting.call = _nothing  # until it is due it would hold what it was to write
             self._push(self._debounced(key, due, lambda store: job(store, *args, **kwargs)))
 
     def failure(self, key: str) -> KvchatError | None:

@@ -1,4 +1,4 @@
-"""`kvchat chats`: the conversations listed, shown, found, renamed, thrown away and brought back. Owns what is printed.
+"""`kvchat chats`: the conversations listed, shown, found, renamed, pinned, thrown away. Owns what is printed.
 
 Must not change what was said in them.
 
@@ -9,7 +9,7 @@ reason.
 from __future__ import annotations
 
 import json as jsonlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from typing import TextIO
@@ -105,6 +105,25 @@ def run_restore(paths: Paths, chat: str, *, json: bool, out: TextIO) -> int:
     return 0
 
 
+def run_pin(paths: Paths, chat: str, *, json: bool, out: TextIO) -> int:
+    """Keep a chat at the top of the list."""
+    return _pin(ChatStore.pin, paths, chat, "is pinned", json, out)
+
+
+def run_unpin(paths: Paths, chat: str, *, json: bool, out: TextIO) -> int:
+    """Let a chat go from the top of the list."""
+    return _pin(ChatStore.unpin, paths, chat, "is not pinned any more", json, out)
+
+
+def _pin(change: Callable[[ChatStore, str], None], paths: Paths, chat: str, said: str, json: bool, out: TextIO) -> int:
+    with closing(ChatStore(paths.chats_db)) as store:
+        found = store.resolve(chat)
+        change(store, found.id)
+        found = store.get(found.id)
+    _print_change(found, f'"{clean_line(found.title)}" {said}.', json, out)
+    return 0
+
+
 def _named(chat: Chat) -> dict[str, object]:
     return {
         "id": chat.id,
@@ -114,6 +133,7 @@ def _named(chat: Chat) -> dict[str, object]:
         "model": chat.model,
         "system": chat.system,
         "deleted_at": chat.deleted_at,
+        "pinned_at": chat.pinned_at,
     }
 
 
@@ -139,9 +159,9 @@ def _print_table(summaries: Sequence[ChatSummary], out: TextIO, time_name: str) 
     def cells(summary: ChatSummary) -> tuple[str, ...]:
         chat = summary.chat
         at = chat.updated if chat.deleted_at is None else chat.deleted_at
-        return chat.id, time_text(at), str(summary.messages), chat.title
+        return chat.id, time_text(at), str(summary.messages), "*" if chat.pinned_at is not None else "", chat.title
 
-    print_table(("id", time_name, "messages", "title"), map(cells, summaries), out, numbers={"messages"})
+    print_table(("id", time_name, "messages", "pin", "title"), map(cells, summaries), out, numbers={"messages"})
 
 
 def _print_chat(chat: Chat, messages: Sequence[Message], out: TextIO) -> None:

@@ -1,5 +1,5 @@
-"""What is done ahead of a turn: bringing the chat's KV back, telling what a send would cost. Owns when, and the line
-below the prompt. Must not begin a turn or load another model.
+"""What is done ahead of a turn: bringing the chat's KV back, measuring chips, telling what a send would cost. Owns
+when, and the line below the prompt. Must not begin a turn or load another model.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from textual.timer import Timer
 
 from kvchat.backend.protocol import Forecasted, Warmed
+from kvchat.ui.measuring import Measuring
 from kvchat.ui.room import Room
 from kvchat.ui.wording import forecast, warmed
 
@@ -26,12 +27,14 @@ class Ahead:
         self._room = room
         self._typing: Timer | None = None
         self._opening: Timer | None = None
+        self._measuring = Measuring(room, self.typed)
 
     def typed(self) -> None:
         """The draft changed: ask what it would cost when it has rested."""
         if self._typing is not None:
             self._typing.stop()
         self._typing = None
+        self._measuring.look()
         if self._wants_forecast():
             self._typing = self._room.screen.set_timer(REST, self._forecast)
         else:
@@ -42,6 +45,7 @@ class Ahead:
         if self._opening is not None:
             self._opening.stop()
         self._opening = self._room.screen.set_timer(REST, self._warm)
+        self._measuring.look(again=True)
         self._show()
 
     def apply(self, news: News) -> None:
@@ -50,6 +54,8 @@ class Ahead:
         if isinstance(news, Warmed) and conversation.warmed is news:
             self._room.told = warmed(news)
             self.typed()
+        elif isinstance(news, Forecasted) and self._measuring.apply(news):
+            return
         elif isinstance(news, Forecasted) and conversation.forecasted is news:
             self._show()
 
@@ -67,7 +73,7 @@ class Ahead:
     def _forecast(self) -> None:
         self._typing = None
         if self._wants_forecast() and self._room.desk.engine.ready is not None:
-            self._room.conversation.forecast(self._room.prompt.draft)
+            self._room.conversation.forecast(self._room.prompt.outgoing)
 
     def _warm(self) -> None:
         self._opening = None

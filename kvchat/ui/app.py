@@ -6,11 +6,14 @@ Must not know what happens on the screen: that is in chat_screen.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from textual import events
 from textual.app import App
+from textual.binding import Binding, BindingType
 
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
@@ -19,15 +22,20 @@ from kvchat.paths import Paths
 from kvchat.ui.chat_screen import ChatScreen
 from kvchat.ui.desk import Desk
 from kvchat.ui.inbox import Inbox, StoreFailed
+from kvchat.ui.keys import Keys
+from kvchat.ui.keys_file import read_keys
 from kvchat.ui.launch import EngineLink, local_engine, survey
 from kvchat.ui.paste import install
+from kvchat.ui.prompt import Prompt
 from kvchat.ui.terminal import owned_terminal
-from kvchat.ui.theme import INK, VARIABLES
+from kvchat.ui.theme import BARE, OWN, variables
+from kvchat.ui.themes import theme_for
 
 if TYPE_CHECKING:
     from kvchat.backend.client import EngineFactory
     from kvchat.ui.launch import Surveyor
 
+MOST_REMARKS = 8
 SIGNALLED = 128  # exit code of a program that a signal ended, less the signal's number
 
 
@@ -53,7 +61,7 @@ def run_app(
         app = KvchatApp(desk, opening.id if opening else None)
         install()
         with owned_terminal(paths.log_file.with_name("app.log")):
-            app.run()
+            app.run(mouse=settings.mouse)
     finally:
         inbox.ignore()
         engine.close()
@@ -65,27 +73,38 @@ def run_app(
     return app.return_code or 0
 
 
-class KvchatApp(App[None]):
-    """One screen, one theme, and an end that is the same for a key and a signal."""
+class KvchatApp(App[None], inherit_bindings=False):
+    """One screen, its theme and its keys, and an end that is the same for a key and a signal."""
 
     TITLE = "kvchat"
     CSS_PATH = "kvchat.tcss"
     ENABLE_COMMAND_PALETTE = False
     PAUSE_GC_ON_SCROLL = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        # Before all else: a screen on top of the others has them, too. Where one can write, ? is what one writes.
+        Binding("f1,question_mark", "help", "Keys and commands", show=False, priority=True, id="app.help"),
+        Binding("ctrl+q", "quit", "Quit", show=False, priority=True, id="app.quit"),
+    ]
 
     def __init__(self, desk: Desk, opening: str | None) -> None:
-        super().__init__()
+        # Whoever wants no colour gets none: without this the base class would make them grey.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self._desk = desk
         self._opening = opening
         self.animation_level = "none"
-        self.register_theme(INK)
+        for theme in (*OWN, BARE):
+            self.register_theme(theme)
         # Before anything is styled, so that nothing is styled with the colours of another theme first.
-        self.set_reactive(App.theme, INK.name)
+        name, remark = theme_for(desk.settings.theme, self.available_themes, os.environ, self.no_color)
+        self.set_reactive(App.theme, name)
         self.stylesheet.set_variables(self.get_css_variables())
+        self._keys_file = read_keys(desk.paths.keys_file)
+        self.keys = Keys(self._keys_file.wanted)
+        self._remarks = [*self._keys_file.problems, *([remark] if remark else [])]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Colours of our own that the other themes do not name."""
-        return VARIABLES
+        return variables(self.current_theme)
 
     def get_default_screen(self) -> ChatScreen:
         """The only screen."""
@@ -96,6 +115,44 @@ class KvchatApp(App[None]):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self.leave, SIGNALLED + number)
+        self.call_after_refresh(self._remark)
+
+    def _remark(self) -> None:
+        """What is wrong with the person's theme and keys, told once."""
+        if self._keys_file.wanted:
+            from kvchat.ui.key_catalogue import problems
+
+            said, unknown = problems(self._keys_file)
+            self.keys.forget(unknown)
+            self._remarks += said
+        screen = self.screen_stack[0]
+        assert isinstance(screen, ChatScreen)
+        for remark in (*self._remarks[:MOST_REMARKS], *_more(len(self._remarks) - MOST_REMARKS)):
+            screen.room.transcript.note(remark, "warning")
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keys are the person's before anything else sees them."""
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            focused = self.focused
+            self.keys.apply(focused.ancestors_with_self if focused is not None else (self.screen, self))
+            meant = self.keys.translated(event, isinstance(focused, Prompt))
+            if meant is None:
+                return
+            event = meant
+        await super().on_event(event)
+
+    def action_help(self, words: str = "") -> None:
+        """Keys and commands for what has the keyboard; away with them when they are there."""
+        from kvchat.ui.help import Help
+        from kvchat.ui.key_catalogue import sections_of
+
+        if isinstance(self.screen, Help):
+            self.screen.action_cancel()
+            return
+        focused = self.focused
+        nodes = focused.ancestors_with_self if focused is not None else [self.screen]
+        inner = [type(node).__name__ for node in nodes]
+        self.push_screen(Help(sections_of([*inner, type(self).__name__]), self.keys, words))
 
     async def action_quit(self) -> None:
         """Leave, the answer that is being written kept."""
@@ -106,3 +163,7 @@ class KvchatApp(App[None]):
         screen = self.screen_stack[0]
         assert isinstance(screen, ChatScreen)
         screen.after_turn(partial(self.exit, return_code=code))
+
+
+def _more(count: int) -> list[str]:
+    return [f"and {count} more in the same files"] if count > 0 else []

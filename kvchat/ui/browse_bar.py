@@ -15,16 +15,22 @@ from textual.widgets import Static
 from kvchat.ui.inline_keys import run_bound
 
 HINTS = (
-    "j k message  y copy  e edit  r retry  c continue  [ ] versions  d delete  u undo  esc back",
-    "j k move  y copy  e edit  r retry  c go on  [ ] versions  d u  esc",
+    "j k block  J K message  y Y copy  ⏎ thoughts  e edit  r retry  c continue  [ ] versions  d delete  u undo  esc",
+    "j k J K move  y Y copy  ⏎ thoughts  e edit  r retry  c go on  [ ] versions  d u  esc",
+    "jk JK  y Y copy  ⏎ fold  e r c [] d u  esc back",
     "jk y e r c [] d u  esc back",
 )
 _KEYS = {
     "j,down": "next",
     "k,up": "previous",
+    "J": "next_message",
+    "K": "previous_message",
     "g,home": "first",
     "G,end": "last",
     "y": "copy",
+    "Y": "copy_all",
+    "enter,space": "fold",
+    "ctrl+t": "fold_all",
     "e": "edit",
     "r": "retry",
     "c": "continue",

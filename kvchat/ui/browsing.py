@@ -1,4 +1,4 @@
-"""Messages one by one: copy, edit, retry, continue, versions, delete. Owns which message is marked.
+"""Messages block by block: copy, fold, edit, retry, continue, versions, delete. Owns which message is marked.
 
 Must not know keys; the bar says what is wanted.
 """
@@ -14,7 +14,7 @@ UNDO_SECONDS = 10.0
 
 
 class Browsing:
-    """A mark that moves over the messages of the branch."""
+    """A mark that moves over the messages of the branch and their blocks."""
 
     def __init__(self, room: Room, sending: Sending) -> None:
         self._room = room
@@ -33,7 +33,7 @@ class Browsing:
             self._room.screen.query_one("#main").mount(self._bar)
         self._room.screen.add_class("-browsing")
         self._bar.focus()
-        self._mark(len(self._room.conversation.messages) - 1)
+        self._mark(len(self._room.conversation.messages) - 1, -1)
 
     def leave(self) -> None:
         """Back to the prompt."""
@@ -55,13 +55,15 @@ class Browsing:
         if at is None:
             self.leave()
             return
+        if self._move(what, messages, at):
+            return
         match what:
-            case "next" | "previous":
-                self._mark(at + (1 if what == "next" else -1))
-            case "first" | "last":
-                self._mark(0 if what == "first" else len(messages) - 1)
-            case "copy":
-                self._copy(messages[at])
+            case "copy" | "copy_all":
+                self._copy(messages[at], block_only=what == "copy")
+            case "fold":
+                self._fold()
+            case "fold_all":
+                self._fold_all()
             case "edit":
                 self._edit(messages[at])
             case "retry":
@@ -86,22 +88,73 @@ class Browsing:
         places = {message.id: index for index, message in enumerate(messages)}
         return places.get(self._marked or "", len(messages) - 1) if messages else None
 
-    def _mark(self, place: int) -> None:
+    def _move(self, what: str, messages: tuple[Message, ...], at: int) -> bool:
+        """Move the mark; False when it is not what is wanted."""
+        match what:
+            case "next" | "previous":
+                self._step(at, 1 if what == "next" else -1)
+            case "next_message" | "previous_message":
+                self._mark(at + (1 if what == "next_message" else -1))
+            case "first":
+                self._mark(0)
+            case "last":
+                self._mark(len(messages) - 1, -1)
+            case _:
+                return False
+        return True
+
+    def _step(self, at: int, step: int) -> None:
+        """To the next block in this direction, in this message or beyond it."""
+        marked = self._room.transcript.marked
+        if marked is None:
+            self._mark(at)
+            return
+        item, block = marked
+        if 0 <= block + step < len(item.blocks):
+            self._mark(at, block + step)
+        elif 0 <= at + step < len(self._room.conversation.messages):
+            self._mark(at + step, 0 if step > 0 else -1)
+
+    def _mark(self, place: int, block: int = 0) -> None:
         messages = self._room.conversation.messages
         if not messages:
             self.leave()
             return
         self._marked = messages[min(max(0, place), len(messages) - 1)].id
-        self._room.transcript.mark(self._marked)
+        self._room.transcript.mark(self._marked, block)
 
     # ------------------------------------------------------------------ what can be done
 
-    def _copy(self, message: Message) -> None:
-        if not message.text:
+    def _copy(self, message: Message, *, block_only: bool) -> None:
+        """The marked block, of code without its fence, or the whole message without its reasoning."""
+        marked = self._room.transcript.marked
+        if marked is None:
+            text = message.text
+        else:
+            item, block = marked
+            text = item.block_text(block) if block_only else item.answer
+        if not text:
             self._room.toast("There is nothing in it to copy.")
             return
-        self._room.screen.app.copy_to_clipboard(message.text)
-        self._room.toast(f"{len(message.text):,} characters copied.", seconds=2)
+        self._room.screen.app.copy_to_clipboard(text)
+        self._room.toast(f"{len(text):,} characters copied.", seconds=2)
+
+    def _fold(self) -> None:
+        """Show all of the marked message's reasoning, or one line of it."""
+        marked = self._room.transcript.marked
+        if marked is None or not marked[0].can_fold:
+            self._room.toast("There is no reasoning in this message.")
+            return
+        item, _ = marked
+        self._room.transcript.fold(item.id, not item.unfolded)
+        self._room.transcript.mark(item.id)
+
+    def _fold_all(self) -> None:
+        """The same for all messages."""
+        self._room.transcript.fold_all()
+        if marked := self._room.transcript.marked:
+            item, block = marked
+            self._room.transcript.mark(item.id, block)
 
     def _edit(self, message: Message) -> None:
         if message.role != "user":

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
-from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
@@ -25,20 +23,14 @@ from kvchat.ui.inbox import StoreFailed
 from kvchat.ui.launch import Survey, Weighed
 from kvchat.ui.lines import ChipLine, HintLine
 from kvchat.ui.prompt import Prompt
+from kvchat.ui.screen_keys import KEYS
+from kvchat.ui.screen_parts import PartedScreen
 from kvchat.ui.status import StatusLine
 from kvchat.ui.transcript import Transcript
 
 if TYPE_CHECKING:
-    from kvchat.ui.ahead import Ahead
     from kvchat.ui.browse_bar import BrowseBar
-    from kvchat.ui.browsing import Browsing
-    from kvchat.ui.chats import Chats
-    from kvchat.ui.commanding import Commanding
-    from kvchat.ui.engines import Engines
     from kvchat.ui.inbox import News
-    from kvchat.ui.notes import Notes
-    from kvchat.ui.room import Room
-    from kvchat.ui.sending import Sending
     from kvchat.ui.sidebar import Sidebar
 
 SHORTEST_PAUSE = 0.05  # seconds between two batches of news
@@ -48,7 +40,7 @@ WELCOME = (
     "kvchat",
     "",
     "Enter sends, ^J makes a new line, Esc stops an answer",
-    "^S chats, ^O browse messages, F2 model and cache, F1 help",
+    "^P everything, ^S chats, ^O browse, F2 model, F1 help",
 )
 
 
@@ -56,33 +48,21 @@ class NewsCame(Message):
     """Something lies in the inbox."""
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(PartedScreen):
     """One chat at a time, with the list of all."""
 
     AUTO_FOCUS = "#prompt"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 (Textual declares it for instances)
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (10, "-short"), (12, "-low"), (24, "-tall")]  # noqa: RUF012
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "stop", "Take back, stop the answer", show=False, id="chat.stop"),
-        Binding("ctrl+c", "interrupt", "Copy, stop, clear or quit", show=False, id="chat.interrupt"),
-        Binding("ctrl+d", "app.quit", "Quit", show=False, id="chat.quit"),
-        Binding("ctrl+n", "new_chat", "New chat", show=False, id="chat.new"),
-        Binding("ctrl+s", "chats", "List of chats", show=False, id="chat.list"),
-        Binding("ctrl+o", "browse", "Browse messages", show=False, id="chat.browse"),
-        Binding("f1", "help", "Keys and commands", show=False, id="chat.help"),
-        Binding("f2", "settings", "Model and cache", show=False, id="chat.settings"),
-        Binding("pageup", "page(-1)", "Scroll up", show=False, id="chat.page-up"),
-        Binding("pagedown", "page(1)", "Scroll down", show=False, id="chat.page-down"),
-        Binding("ctrl+end", "end", "To the end", show=False, id="chat.end"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = KEYS
 
     def __init__(self, desk: Desk, opening: str | None) -> None:
-        super().__init__()
-        self._desk = desk
+        super().__init__(desk)
         self._opening = opening
         self._timer: Timer | None = None
         self._taken_at = 0.0
         self._interrupted_at = -AGAIN
+        self._begun = False
 
     def compose(self) -> ComposeResult:
         self._know_size()
@@ -103,57 +83,6 @@ class ChatScreen(Screen[None]):
         names |= self._get_breakpoint_classes(height, self.VERTICAL_BREAKPOINTS)
         self.update_classes(dict.fromkeys(names, True), update=False)
 
-    # ------------------------------------------------------------------ parts that the first frame does without
-
-    @cached_property
-    def room(self) -> Room:
-        """The open conversation and its widgets."""
-        from kvchat.ui.room import Room
-
-        return Room(self, self._desk)
-
-    @cached_property
-    def _ahead(self) -> Ahead:
-        from kvchat.ui.ahead import Ahead
-
-        return Ahead(self.room)
-
-    @cached_property
-    def _sending(self) -> Sending:
-        from kvchat.ui.sending import Sending
-
-        return Sending(self.room, self._turned)
-
-    @cached_property
-    def _notes(self) -> Notes:
-        from kvchat.ui.notes import Notes
-
-        return Notes()
-
-    @cached_property
-    def _browsing(self) -> Browsing:
-        from kvchat.ui.browsing import Browsing
-
-        return Browsing(self.room, self._sending)
-
-    @cached_property
-    def _engines(self) -> Engines:
-        from kvchat.ui.engines import Engines
-
-        return Engines(self.room, self._sending, self._ahead)
-
-    @cached_property
-    def _chats(self) -> Chats:
-        from kvchat.ui.chats import Chats
-
-        return Chats(self.room, self._sending, self._entered)
-
-    @cached_property
-    def _commanding(self) -> Commanding:
-        from kvchat.ui.commanding import Commanding
-
-        return Commanding(self.room, self._sending, self._chats, self._engines)
-
     # ------------------------------------------------------------------ beginning and end
 
     def on_mount(self) -> None:
@@ -165,14 +94,19 @@ class ChatScreen(Screen[None]):
         gc.enable()
         self._desk.inbox.listen(lambda: self.post_message(NewsCame()))
         self._desk.engine.start()
+        self.room.prompt.companion = self._writing
+        self._begun = True
         if self._opening is not None:
             self._chats.open(self._opening)
         else:
+            self._writing.drafts.entered()
             self._chats.refresh()
 
     def on_unmount(self) -> None:
-        """Nobody to wake any more."""
+        """Nobody to wake any more; what was written is kept."""
         self._desk.inbox.ignore()
+        if self._begun:  # else the prompt may not exist yet
+            self._writing.drafts.keep()
 
     # ------------------------------------------------------------------ news
 
@@ -207,6 +141,7 @@ class ChatScreen(Screen[None]):
         room.conversation.apply(news)
         self._engines.apply(news)
         self._ahead.apply(news)
+        self._chats.apply(news)
         if live is not None and not room.is_busy:
             room.sync()
             self._turned()
@@ -216,14 +151,17 @@ class ChatScreen(Screen[None]):
 
     def _turned(self) -> None:
         """A turn began or ended."""
+        self._commanding.appearance.turned()
         self._engines.keep_choice()
-        self._chats.refresh()
+        self._chats.turned()
         self._ahead.turned()
+        self._writing.drafts.keep()
 
     def _entered(self) -> None:
         """Another chat is shown."""
         self._browsing.lost()
         self._ahead.opened()
+        self._writing.drafts.entered()
         self._back_to_prompt()
 
     def after_turn(self, then: Callable[[], object]) -> None:
@@ -234,7 +172,7 @@ class ChatScreen(Screen[None]):
 
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """A message or a command."""
-        self._commanding.carry_out(event.text, literal=event.literal)
+        self._commanding.carry_out(event.text, literal=event.literal, written=event.written)
 
     def on_prompt_edged(self) -> None:
         """Up where nothing is above: to the messages."""
@@ -243,6 +181,7 @@ class ChatScreen(Screen[None]):
     def on_text_area_changed(self) -> None:
         """Another draft."""
         self._ahead.typed()
+        self._writing.drafts.typed()
 
     def on_browse_bar_wanted(self, event: BrowseBar.Wanted) -> None:
         """Something is to be done with a message."""
@@ -254,11 +193,8 @@ class ChatScreen(Screen[None]):
             self._browsing.lost()
 
     def on_sidebar_chosen(self, event: Sidebar.Chosen) -> None:
-        """Open what was chosen, unless it is open."""
-        if event.chat_id == self.room.conversation.chat.id:
-            self._back_to_prompt()
-        else:
-            self._chats.open(event.chat_id)
+        """Open what was chosen."""
+        self._chats.choose(event.chat_id)
 
     def on_sidebar_wanted(self, event: Sidebar.Wanted) -> None:
         """Something is to be done with a chat."""
@@ -313,7 +249,7 @@ class ChatScreen(Screen[None]):
         self._chats.refresh()  # another program may have changed them
         self.remove_class("-no-chats")
         self.add_class("-chats")
-        self.room.sidebar.focus_list()
+        self.room.sidebar.take_keyboard()
 
     def action_browse(self) -> None:
         """Mark a message."""
@@ -323,9 +259,13 @@ class ChatScreen(Screen[None]):
         """Choose model and cache."""
         self._engines.open_settings()
 
-    def action_help(self) -> None:
-        """Keys and commands."""
-        self._commanding.help()
+    def action_inspect(self) -> None:
+        """Look at the KV cache."""
+        self._commanding.inspect()
+
+    def action_palette(self) -> None:
+        """Everything that can be done, by name."""
+        self._finding.open()
 
     def action_page(self, direction: int) -> None:
         """Scroll by a page."""
@@ -333,6 +273,10 @@ class ChatScreen(Screen[None]):
             self.room.transcript.scroll_page_up(animate=False)
         else:
             self.room.transcript.scroll_page_down(animate=False)
+
+    def action_fold_all(self) -> None:
+        """Fold or unfold the reasoning of all answers."""
+        self.room.transcript.fold_all()
 
     def action_end(self) -> None:
         """Scroll to the end and follow."""

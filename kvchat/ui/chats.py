@@ -6,22 +6,30 @@ Must not know keys; the sidebar says what is wanted.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from textual.timer import Timer
 
+from kvchat.backend.protocol import Titled
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Chat, ChatSummary, SearchHit
 from kvchat.conversation import Conversation
 from kvchat.ui.dialogs import AskLine
+from kvchat.ui.exporting import export, read_words
 from kvchat.ui.room import Room
 from kvchat.ui.sending import Sending
+from kvchat.ui.sidebar import Found
+
+if TYPE_CHECKING:
+    from kvchat.ui.inbox import News
 
 REST = 0.15  # seconds without a key before messages are searched
 
 
 class Chats:
-    """Opens, lists, finds, renames, copies and deletes chats."""
+    """Opens, lists, finds, renames, pins, copies and deletes chats."""
 
     def __init__(self, room: Room, sending: Sending, entered: Callable[[], object]) -> None:
         """`entered` is called when another chat is shown."""
@@ -30,14 +38,27 @@ class Chats:
         self._entered = entered
         self._all: tuple[Chat, ...] = ()
         self._query = ""
+        self._found: Found | None = None  # None until an answer to the query came
         self._hits: dict[str, str] = {}  # chat -> the message in it that was found
         self._timer: Timer | None = None
+        self._searching: Future[tuple[SearchHit, ...]] | None = None
 
     # ------------------------------------------------------------------ opening
 
     def new(self, system: str = "") -> None:
         """Begin a chat."""
         self._leave_turn(lambda: self._enter(self._room.desk.new_conversation(system)))
+
+    def choose(self, chat_id: str) -> None:
+        """Open a chat that was chosen in the list, where what was looked for stands in it."""
+        room, found = self._room, self._hits.get(chat_id)
+        if chat_id != room.conversation.chat.id:
+            self.open(chat_id)
+            return
+        room.sidebar.clear_filter()
+        self._entered()
+        if found is not None:
+            self._reveal(room.conversation, found)
 
     def open(self, chat_id: str) -> None:
         """Open a chat once the turn that is going on has ended."""
@@ -93,10 +114,24 @@ class Chats:
         room = self._room
         room.wait(room.desk.store.run(ChatStore.chats), self._listed, lambda error: room.say(error, "no chats"))
 
+    def turned(self) -> None:
+        """A turn began or ended: the list is another, and a new chat may get a title."""
+        self.refresh()
+        if self._room.desk.settings.auto_title:
+            self._room.conversation.ask_title()
+
+    def apply(self, news: News) -> None:
+        """The model gave the open chat a title; the conversation has it already."""
+        if isinstance(news, Titled):
+            self.refresh()
+
     def show(self) -> None:
         """List what was read last: another chat is open, or busy."""
-        if not self._query:
-            self._show(self._all)
+        room = self._room
+        chat = room.conversation.chat.id
+        known = {each.id: each for each in self._all}
+        listed = self._all if self._found is None else [known[id] for id in self._found.snippets if id in known]
+        room.sidebar.show(listed, chat, time.time(), active=chat if room.is_busy else None, found=self._found)
 
     def find(self, query: str) -> None:
         """Look for words in titles and messages, when no key came for a moment."""
@@ -104,40 +139,38 @@ class Chats:
         self._hits = {}
         if self._timer is not None:
             self._timer.stop()
+        if self._searching is not None:
+            self._searching.cancel()  # if it has not begun, nobody waits for it
         if query:
             self._timer = self._room.screen.set_timer(REST, self._search)
         else:
-            self._show(self._all)
+            self._found = None
+            self.show()
 
     def _search(self) -> None:
         room, query = self._room, self._query
 
         def found(hits: tuple[SearchHit, ...]) -> None:
             if query == self._query:
-                self._show_hits(hits)
+                self._show_hits(query, hits)
 
-        room.wait(room.desk.store.run(ChatStore.search, query), found, lambda error: room.say(error, "not searched"))
+        self._searching = room.desk.store.run(ChatStore.search, query, per_chat=True)
+        room.wait(self._searching, found, lambda error: room.say(error, "not searched"))
 
     def _listed(self, summaries: tuple[ChatSummary, ...]) -> None:
         self._all = tuple(summary.chat for summary in summaries)
         self.show()
 
-    def _show(self, chats: Sequence[Chat], snippets: dict[str, str] | None = None) -> None:
-        room = self._room
-        chat = room.conversation.chat.id
-        active = chat if room.is_busy else None
-        room.sidebar.show(chats, chat, time.time(), active=active, snippets=snippets)
-
-    def _show_hits(self, hits: tuple[SearchHit, ...]) -> None:
-        """One row per chat, in the order of the hits, with the first piece of text that was found in it."""
-        known = {chat.id: chat for chat in self._all}
+    def _show_hits(self, query: str, hits: tuple[SearchHit, ...]) -> None:
+        """One row per chat, in the order of the hits, with the piece of text that was found in it."""
         snippets: dict[str, str] = {}
         for hit in hits:
-            if hit.chat in known and not snippets.get(hit.chat):
+            if not snippets.get(hit.chat):
                 snippets[hit.chat] = hit.snippet
                 if hit.snippet:  # where only the title was found, the chat opens at its end
                     self._hits[hit.chat] = hit.message
-        self._show([known[chat] for chat in snippets], snippets)
+        self._found = Found(query, snippets)
+        self.show()
 
     # ------------------------------------------------------------------ changing
 
@@ -146,6 +179,10 @@ class Chats:
         match what:
             case "rename":
                 self.ask_title(chat_id)
+            case "pin":
+                self.pin(chat_id)
+            case "export":
+                self.export(chat_id)
             case "trash":
                 self.trash(chat_id)
             case "duplicate":
@@ -172,6 +209,16 @@ class Chats:
             room.try_to(lambda: room.conversation.rename(title), lambda _: self.refresh(), "not renamed")
         else:
             self._change(lambda store: store.rename(chat_id, title), "not renamed")
+
+    def pin(self, chat_id: str) -> None:
+        """Keep a chat at the top of the list, or let it go from there."""
+        pinned = any(chat.id == chat_id and chat.pinned_at is not None for chat in self._all)
+        change = ChatStore.unpin if pinned else ChatStore.pin
+        self._change(lambda store: change(store, chat_id), "not changed")
+
+    def export(self, chat_id: str, words: str = "") -> None:
+        """Write a chat into a file; `words` are those of the command."""
+        export(self._room, chat_id, *read_words(words))
 
     def trash(self, chat_id: str) -> None:
         """Put a chat into the trash."""

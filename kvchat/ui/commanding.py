@@ -9,54 +9,65 @@ from typing import Any
 
 from kvchat.config_options import BY_KEY, BadValue
 from kvchat.ui import slash
+from kvchat.ui.appearance import Appearance
 from kvchat.ui.chats import Chats
+from kvchat.ui.chips import Written
 from kvchat.ui.engines import Engines
+from kvchat.ui.history_words import history_words
+from kvchat.ui.presets import Presets
 from kvchat.ui.room import Room
 from kvchat.ui.sending import Sending
+from kvchat.ui.varying import hint_on
 
-HELP = """\
-Enter sends, or keeps for after the answer · ^J, Shift+Enter or \\ before Enter: new line
-Up/Down what you sent before · Esc take back, stop the answer
-^C copy the selection, stop, clear, twice: quit · ^Q quit, ^D too with an empty prompt
-PgUp PgDn scroll · ^End to the end · F1 this help · F2 model and cache · ^N new chat
-^O browse messages (also Up with nothing to recall): copy, edit, retry, versions, delete
-^S chats: type to find, r rename, d delete, u undo, f copy
-
-"""
 NO_SYSTEM = "-"
 
 
 class Commanding:
     """Carries out commands."""
 
-    def __init__(self, room: Room, sending: Sending, chats: Chats, engines: Engines) -> None:
+    def __init__(
+        self, room: Room, sending: Sending, chats: Chats, engines: Engines, choose_theme: Callable[[], object]
+    ) -> None:
+        """`choose_theme` is for /theme without a name."""
         self._room = room
         self._sending = sending
         self._chats = chats
         self._engines = engines
+        self.appearance = Appearance(room, choose_theme)
         engine_numbers = {"/context": ("ctx_size", "context"), "/threads": ("threads", "threads")}
         self._commands: dict[str, Callable[[str], object]] = {
             "/model": engines.model,
             "/cache": lambda words: engines.cache(words.split()),
             **{name: self._engine_number(*names) for name, names in engine_numbers.items()},
+            "/kv": lambda _: self.inspect(),
             "/new": chats.new,
             "/rename": self._rename,
+            "/export": self._export,
             "/delete": lambda _: self._delete(),
             "/undo": lambda _: chats.undo(),
             "/retry": lambda _: sending.regenerate(),
             "/edit": lambda _: sending.edit_last(),
             "/continue": lambda _: sending.resume(),
             "/system": self._system,
+            "/preset": Presets(room).command,
+            "/settings": engines.settings,
+            "/history": self._history,
             "/temp": lambda text: self._sampling("temp", "temperature", text),
             "/seed": lambda text: self._sampling("seed", "seed", text),
-            "/help": lambda _: self.help(),
+            "/theme": self.appearance.theme,
+            "/follow": self.appearance.follow,
+            "/mouse": self.appearance.mouse,
+            "/keys": self.appearance.keys,
+            "/help": lambda words: room.screen.app.call_later(room.screen.app.run_action, f"help({words!r})"),
             "/quit": lambda _: room.screen.app.call_later(room.screen.app.action_quit),
         }
 
-    def carry_out(self, text: str, *, literal: bool) -> None:
-        """A message or a command. `literal`: it was pasted, so it is no command."""
+    def carry_out(self, text: str, *, literal: bool, written: Written | None = None) -> None:
+        """A message or a command. `literal`: it was pasted, so it is no command. `written`: the same with its files."""
         meant = slash.Say(text) if literal else slash.read(text)
         match meant:
+            case slash.Say() if written is not None and written.files:
+                self._sending.attach(written)
             case slash.Say(text=message):
                 self._sending.send(message)
             case slash.Command(name=name, argument=argument):
@@ -66,9 +77,11 @@ class Commanding:
                 guess = f"Did you mean {nearest}? " if nearest else ""
                 self._room.toast(f"There is no command {name}. {guess}//text sends a text that begins with a slash.")
 
-    def help(self) -> None:
-        """Keys and commands, as a note."""
-        self._room.transcript.note(HELP + slash.lines())
+    def inspect(self) -> None:
+        """The KV inspector, from which Enter leads to the settings."""
+        from kvchat.ui.inspector import Inspector
+
+        self._room.screen.app.push_screen(Inspector(self._room, self._engines.open_settings))
 
     def _engine_number(self, key: str, field: str) -> Callable[[str], None]:
         return lambda text: self._engines.number(key, field, text)
@@ -84,6 +97,12 @@ class Commanding:
         else:
             self._chats.ask_title(chat)
 
+    def _export(self, words: str) -> None:
+        if self._room.conversation.messages:
+            self._chats.export(self._room.conversation.chat.id, words)
+        else:
+            self._room.toast("This chat is empty.")
+
     def _delete(self) -> None:
         if self._room.conversation.messages:
             self._chats.trash(self._room.conversation.chat.id)
@@ -97,8 +116,22 @@ class Commanding:
             self._room.transcript.note(f"system prompt: {now}" if now else "This chat has no system prompt.")
             return
         text = "" if text == NO_SYSTEM else text
+        if hint := hint_on(text):
+            self._room.transcript.note(hint)
         said = "System prompt set. The chat is read again with it." if text else "This chat has no system prompt now."
         self._set(lambda: conversation.set_system(text), said)
+
+    def _history(self, text: str) -> None:
+        conversation, ready = self._room.conversation, self._room.desk.engine.ready
+        if not text:
+            self._room.transcript.note(history_words(conversation.history, ready, conversation.messages))
+            return
+        try:
+            wanted: Any = BY_KEY["history"].read(text)
+        except BadValue as bad:
+            self._room.toast(f"/history: {bad.problem}. {bad.hint}")
+            return
+        self._set(lambda: conversation.set_history(wanted), f"history {wanted}, for this chat.")
 
     def _sampling(self, key: str, field: str, text: str) -> None:
         conversation = self._room.conversation

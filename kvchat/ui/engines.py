@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kvchat.backend.protocol import Previewed, Ready
 from kvchat.backend.values import CACHE_TYPES, CacheType, EngineConfig
-from kvchat.config_options import BY_KEY, BadValue
-from kvchat.conversation import EngineChoice
+from kvchat.config_options import BY_KEY, BadValue, nearest
+from kvchat.conversation import Conversation, Defaults, EngineChoice
+from kvchat.errors import KvchatError
 from kvchat.ui.ahead import Ahead
 from kvchat.ui.dialogs import Confirm
 from kvchat.ui.fitting import Fitting
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 UNQUANTIZED = ("f16", "bf16")
 NO_MODEL = "There is no model yet. F2 or /model chooses one."
+SAVED = "Saved as default."
 NOT_LOADED = "Nothing was loaded. F2 chooses a model, its cache and its context size."
 
 
@@ -93,16 +96,37 @@ class Engines:
 
     # ------------------------------------------------------------------ wishes
 
-    def open_settings(self) -> None:
-        """Choose model, cache types and the rest in a screen of its own."""
+    def open_settings(self, page: str = "engine") -> None:
+        """Choose model, cache types, what the chat has of its own and the rest in a screen of its own."""
+        from kvchat.ui.settings_pages import ChatNow
         from kvchat.ui.settings_screen import SettingsScreen
+        from kvchat.ui.settings_store import store_use
 
-        room, engine = self._room, self._room.desk.engine
-        past = last_usage(room.conversation.messages).cells
+        room, desk, conversation = self._room, self._room.desk, self._room.conversation
+        folder = desk.paths.kv_folder
         screen = SettingsScreen(
-            engine.ready, engine.config, self._survey.models, past, self._preview, memory=engine.memory
+            desk.engine.ready,
+            desk.engine.config,
+            self._survey.models,
+            last_usage(conversation.messages).cells,
+            self._preview,
+            memory=desk.engine.memory,
+            chat=ChatNow(conversation.own, conversation.defaults, conversation.messages),
+            kv_folder=str(folder) if desk.settings.kv else None,
+            page=page,
         )
-        room.screen.app.push_screen(screen, self._take_wish)
+        room.screen.app.push_screen(screen, partial(self._take_wish, conversation))
+        room.aside(lambda: store_use(folder), screen.show_store, lambda _: None)
+
+    def settings(self, page: str) -> None:
+        """`/settings [page]`."""
+        from kvchat.ui.settings_frame import PAGES
+
+        wanted = nearest(page, PAGES) if page else PAGES[0]
+        if wanted is None:
+            self._room.toast(f"/settings takes one of {', '.join(PAGES)}.")
+        else:
+            self.open_settings(wanted)
 
     def _preview(self, config: EngineConfig) -> None:
         self._room.conversation.preview(config)
@@ -114,14 +138,55 @@ class Engines:
             if isinstance(screen, SettingsScreen):
                 screen.show_preview(previewed)
 
-    def _take_wish(self, wish: EngineWish | None) -> None:
+    def _take_wish(self, conversation: Conversation, wish: EngineWish | None) -> None:
+        """First what is the chat's own, then what is to be so always, then the engine."""
         if wish is None:
             return
+        room, own = self._room, wish.own
+        if own is not None:
+            said = "Set for this chat, from its next answer on."
+            room.try_to(lambda: conversation.set_own(own), lambda _: room.toast(said), "not set")
+            self._ahead.typed()
+        if wish.save_as_default:
+            self._save_chat(conversation, lambda saved: self._take_config(wish.config, save=saved))
+        else:
+            self._take_config(wish.config, save=False)
+
+    def _take_config(self, config: EngineConfig | None, *, save: bool) -> None:
         engine = self._room.desk.engine
-        if wish.config != engine.config or engine.ready is None:
-            self.configure(wish.config, save=wish.save_as_default)
-        elif wish.save_as_default:
-            self._save(wish.config)
+        if config is None:
+            if save:
+                self._room.toast(SAVED)
+        elif config != engine.config or engine.ready is None:
+            self.configure(config, save=save)
+        elif save:
+            self._save(config)
+
+    def _save_chat(self, conversation: Conversation, then: Callable[[bool], object]) -> None:
+        """What holds in this chat becomes the default: in the file, for this chat, and for those that come."""
+        room, defaults = self._room, Defaults(conversation.sampling, conversation.history)
+
+        def write() -> None:
+            from kvchat.config_write import save_chat_defaults
+
+            save_chat_defaults(room.desk.paths.config_file, defaults.sampling, defaults.history)
+
+        def done(_: None) -> None:
+            conversation.defaults = defaults
+            settings = replace(room.desk.settings, sampling=defaults.sampling, history=defaults.history)
+            room.desk = replace(room.desk, settings=settings)
+            then(True)
+
+        def failed(error: KvchatError) -> None:
+            room.say(error, "not saved")
+            then(False)
+
+        room.aside(write, done, failed)
+
+    @property
+    def models(self) -> tuple[ModelFile, ...]:
+        """The models that were found at the start."""
+        return self._survey.models
 
     def model(self, name: str) -> None:
         """`/model [name]`."""
@@ -232,7 +297,7 @@ class Engines:
 
             save_engine_defaults(room.desk.paths.config_file, config)
 
-        room.aside(write, lambda _: room.toast("Saved as default."), lambda error: room.say(error, "not saved"))
+        room.aside(write, lambda _: room.toast(SAVED), lambda error: room.say(error, "not saved"))
 
 
 def choice_of(config: EngineConfig) -> EngineChoice:

@@ -1,25 +1,31 @@
-"""One entry of the transcript as lines of text. Owns its wrapping; must not know widgets, styles or scrolling."""
+"""One entry of the transcript as lines of text. Owns its parts from heading to footer; must not know widgets, styles or
+scrolling.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rich.cells import cell_len
 
 from kvchat.clean import clean
 from kvchat.ui.display import display, display_line
-from kvchat.ui.wrap import Row, shown, source_offset, wrap
+from kvchat.ui.markdown_rows import Block, PlainRows, Run, Runs
+
+if TYPE_CHECKING:
+    from kvchat.ui.markdown_body import MarkdownBody
 
 NoteKind = Literal["info", "warning", "error"]
 Kind = Literal["user", "assistant"] | NoteKind
 LineRole = Literal["heading", "body", "footer", "blank"]
-CARET = "▍"
+CARET = Run("▍", "text")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message, or a note of the program's own. `live`: text is still coming. No string here is ever markup."""
+    """A message, or a note of the program's own. `live`: text is still coming. No string here is ever markup, except
+    that the text of a reply is shown as Markdown."""
 
     id: str
     kind: Kind
@@ -30,22 +36,73 @@ class Entry:
 
 
 class Line(NamedTuple):
-    """One line as it stands on the screen, and the part of the entry's text that it shows."""
+    """One line as it stands on the screen."""
 
     role: LineRole
-    text: str
-    row: Row | None = None
+    runs: Runs = ()
 
 
-BLANK = Line("blank", "")
+BLANK = Line("blank")
+
+
+class PlainBody:
+    """A text that is shown as it was written."""
+
+    shown_from = 0
+
+    def __init__(self, text: str, width: int) -> None:
+        self._rows = PlainRows(width)
+        self._text = ""
+        self.grow(text)
+
+    def grow(self, text: str) -> int:
+        """More of the text, which begins with what it was. Returns the first row that changed."""
+        self._text = text
+        return self._rows.grow(text)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def row(self, number: int) -> Runs:
+        """Row `number`."""
+        return self._rows.row(number)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """All of it is one."""
+        return [Block("text", 0, len(self._text), 0, len(self))]
+
+    def copied(self, block: Block) -> str:  # noqa: ARG002 (there is one)
+        """All of it."""
+        return self._text
+
+    @property
+    def answer(self) -> str:
+        """All of it."""
+        return self._text
+
+    def fold(self, unfolded: bool) -> None:
+        """There is nothing to fold."""
 
 
 class Item:
-    """An entry being shown. It is cleaned and wrapped when it is first measured, which a long chat does for few."""
+    """An entry being shown. It is cleaned and rendered when it is first measured, which a long chat does for few."""
 
-    __slots__ = ("_cleaned", "_footer_rows", "_rows", "_width", "footer", "heading", "id", "kind", "live", "text")
+    __slots__ = (
+        "_cleaned",
+        "_footer",
+        "_unfolded",
+        "_width",
+        "body",
+        "footer",
+        "heading",
+        "id",
+        "kind",
+        "live",
+        "text",
+    )
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry, *, unfolded: bool = False) -> None:
         self.id = entry.id
         self.kind = entry.kind
         self.heading = display_line(entry.heading)
@@ -53,9 +110,12 @@ class Item:
         self.live = entry.live
         self.text = entry.text
         self._cleaned = False
+        self._unfolded = unfolded
         self._width = 0
-        self._rows: list[Row] = []
-        self._footer_rows: list[Row] = []
+        self.body: PlainBody | MarkdownBody = PlainBody("", 1)
+        self._footer = PlainRows(1)
+
+    # ------------------------------------------------------------------ text and size
 
     def estimate(self, width: int) -> int:
         """Lines that it will probably have, without looking at each character."""
@@ -63,65 +123,39 @@ class Item:
         return bool(self.heading) + lines + bool(self.footer) + 1
 
     def measure(self, width: int) -> int:
-        """Wrap to `width` cells, if that is not done, and return the number of lines."""
+        """Render for `width` cells, if that is not done, and return the number of lines."""
         if width != self._width:
             self._width = width
-            self._wrap_from_start()
+            self._render()
         return self.height
 
     @property
     def height(self) -> int:
-        return bool(self.heading) + self._body_height + len(self._footer_rows) + 1
+        """Lines at the width for which it was last measured."""
+        return bool(self.heading) + self._body_height + len(self._footer) + 1
 
     @property
     def _body_height(self) -> int:
-        """Rows of the text without the blank ones at its end; a live entry has at least the caret's."""
-        count = len(self._rows)
-        while count and self._rows[count - 1].start == self._rows[count - 1].end:
-            count -= 1
-        return max(count, int(self.live))
+        """Rows of the text; a live entry has at least the caret's."""
+        return max(len(self.body), int(self.live))
 
     def append(self, text: str) -> int:
-        """Add text at the end and return the first line that changed. Costs the new text and one row."""
+        """Add text at the end and return the first line that changed. Costs the new text and the last block."""
         if not self._width:
             self.text += text
             self._cleaned = False
             return 0
-        first = max(0, self._body_height - 1)
+        before = max(0, self._body_height - 1)
         self.text += clean(text)
-        start = self._rows.pop().start if self._rows else self._first_character()
-        self._rows += wrap(self.text, self._width, start) if start < len(self.text) else []
+        first = min(before, self.body.grow(self.text))
         return bool(self.heading) + min(first, max(0, self._body_height - 1))
 
     def finish(self, footer: str) -> None:
-        """No more text comes. Everything is wrapped once more: a grapheme may have come in two pieces."""
+        """No more text comes. Everything is rendered once more: what came last may change what came before."""
         self.live = False
         self.footer = display(footer)
         if self._width:
-            self._wrap_from_start()
-
-    def line(self, number: int) -> Line:
-        """Line `number`, counted from the top of the entry."""
-        if self.heading:
-            if number == 0:
-                return Line("heading", self.heading)
-            number -= 1
-        body = self._body_height
-        if number < body:
-            return self._body_line(number, last=number == body - 1)
-        number -= body
-        if number < len(self._footer_rows):
-            return Line("footer", shown(self.footer, self._footer_rows[number]))
-        return BLANK
-
-    def offset(self, number: int, column: int) -> int:
-        """Where in `text` the character `column` of line `number` stands; past the text it is its end."""
-        number -= bool(self.heading)
-        if number < 0:
-            return 0
-        if number >= min(self._body_height, len(self._rows)):
-            return len(self.text)
-        return source_offset(self.text, self._rows[number], column)
+            self._render(finished=True)
 
     def clean_text(self) -> str:
         """The text without anything that a terminal would obey."""
@@ -130,18 +164,80 @@ class Item:
             self._cleaned = True
         return self.text
 
-    def _body_line(self, number: int, *, last: bool) -> Line:
-        row = self._rows[number] if number < len(self._rows) else Row(len(self.text), len(self.text))
-        text = shown(self.text, row)
-        if self.live and last and cell_len(text) < self._width:
-            text += CARET
-        return Line("body", text, row)
-
-    def _first_character(self) -> int:
-        return len(self.text) - len(self.text.lstrip("\n"))
-
-    def _wrap_from_start(self) -> None:
+    def _render(self, *, finished: bool = False) -> None:
         text = self.clean_text()
-        start = self._first_character()
-        self._rows = wrap(text, self._width, start) if start < len(text) else []
-        self._footer_rows = wrap(self.footer, self._width) if self.footer else []
+        if self.kind != "assistant":
+            self.body = PlainBody(text, self._width)
+        else:
+            self._render_markdown(text, finished)
+        self.body.fold(self._unfolded)
+        self._footer = PlainRows(self._width)
+        self._footer.grow(self.footer)
+
+    def _render_markdown(self, text: str, finished: bool) -> None:
+        from kvchat.ui.markdown_body import MarkdownBody  # the first frame does without
+
+        earlier = self.body if isinstance(self.body, MarkdownBody) else None
+        if earlier is not None and finished:
+            earlier.finish(text)
+        else:
+            self.body = MarkdownBody(text, self._width, live=self.live, earlier=earlier)
+
+    # ------------------------------------------------------------------ lines
+
+    def line(self, number: int) -> Line:
+        """Line `number`, counted from the top of the entry."""
+        if self.heading:
+            if number == 0:
+                return Line("heading", (Run(self.heading, "text"),))
+            number -= 1
+        body = self._body_height
+        if number < body:
+            return self._body_line(number, last=number == body - 1)
+        number -= body
+        return Line("footer", self._footer.row(number)) if number < len(self._footer) else BLANK
+
+    def _body_line(self, number: int, *, last: bool) -> Line:
+        runs = self.body.row(number) if number < len(self.body) else ()
+        if self.live and last and sum(cell_len(run.text) for run in runs) < self._width:
+            runs = (*runs, CARET)
+        return Line("body", runs)
+
+    # ------------------------------------------------------------------ blocks
+
+    @property
+    def blocks(self) -> list[Block]:
+        """What browsing marks one by one; at least one."""
+        return self.body.blocks or [Block("text", 0, len(self.text), 0, 0)]
+
+    def block_lines(self, number: int) -> tuple[int, int]:
+        """First and last line of a block; heading and footer belong to the first and the last one."""
+        blocks = self.blocks
+        block = blocks[number]
+        first = 0 if number == 0 else bool(self.heading) + block.first
+        last = self.height - 2 if number == len(blocks) - 1 else bool(self.heading) + block.first + block.rows - 1
+        return first, last
+
+    def block_text(self, number: int) -> str:
+        """What a copy of a block takes."""
+        return self.body.copied(self.blocks[number])
+
+    @property
+    def answer(self) -> str:
+        """The text without the reasoning."""
+        return self.body.answer
+
+    @property
+    def can_fold(self) -> bool:
+        """Whether it has reasoning."""
+        return any(block.kind == "reasoning" for block in self.blocks)
+
+    @property
+    def unfolded(self) -> bool:
+        """Whether all of its reasoning is shown."""
+        return self._unfolded
+
+    def fold(self, unfolded: bool) -> None:
+        """Show all of its reasoning, or one line."""
+        self._unfolded = unfolded
+        self.body.fold(unfolded)

@@ -48,9 +48,9 @@ def shortened(text: str, cells: int) -> str:
 
 
 def bar(share: float, cells: int, style: str) -> Content:
-    """A bar of `cells` cells that is full at share 1."""
+    """A bar of `cells` cells that is full at share 1. What is left is thinner, for those who see no colours."""
     full = round(min(1.0, max(0.0, share)) * cells)
-    return Content.assemble(Content.styled("━" * full, style), Content.styled("━" * (cells - full), "$edge"))
+    return Content.assemble(Content.styled("━" * full, style), Content.styled("─" * (cells - full), "$edge"))
 
 
 def cache_meter(need: MemoryNeed, width: int) -> Content:

@@ -13,12 +13,40 @@ from textual.filter import LineFilter
 from textual.strip import Strip
 
 from kvchat.ui.entry import Kind, Line
+from kvchat.ui.markdown_rows import Run
 
 BAR = "▌ "
 NOTE_MARKS: dict[Kind, str] = {"info": "· ", "warning": "! ", "error": "✗ "}
 COLUMN = 96  # cells of text at most: longer lines are hard to read
 PILL = " ↓ new "
-CACHED_STRIPS = 2_000
+CACHED_STRIPS = 500
+
+# What each ink is painted with: a variable of the theme.
+COLORS = {
+    "text": "$foreground",
+    "user": "$accent",
+    "heading": "$primary",
+    "meta": "$meta",
+    "info": "$meta",
+    "warning": "$warning",
+    "error": "$error",
+    "mark": "$warning",
+    "title": "$primary",
+    "link": "$primary",
+    "bullet": "$primary",
+    "edge": "$edge",
+    "code": "$success",
+    "code-keyword": "$accent",
+    "code-string": "$success",
+    "code-number": "$warning",
+    "code-name": "$primary",
+    "code-comment": "$meta",
+    "code-deleted": "$error",
+}
+COMPONENTS = {f"transcript--{ink}" for ink in (*COLORS, "pill")}
+CSS = "".join(f"& > .transcript--{ink} {{ color: {color}; background: $background; }}" for ink, color in COLORS.items())
+CSS += "& > .transcript--pill { color: $background; background: $primary; }"
+_MARKS = {"b": Style(bold=True), "i": Style(italic=True), "s": Style(strike=True)}
 
 
 class Painter:
@@ -27,6 +55,7 @@ class Painter:
     def __init__(self, style: Callable[[str], Style]) -> None:
         self._style = style
         self._strips: LRUCache[tuple[Kind, Line, bool], Strip] = LRUCache(CACHED_STRIPS)
+        self._inks: dict[str, Style] = {}
         self._filters: Sequence[LineFilter] = ()
         self._background = Color(0, 0, 0)
         self.width = 0
@@ -37,6 +66,7 @@ class Painter:
         self._filters = filters
         self._background = background
         self._strips.clear()
+        self._inks.clear()
 
     @property
     def margin(self) -> int:
@@ -81,24 +111,30 @@ class Painter:
                 mark, mark_style = BAR, self._style("transcript--mark")
             elif kind == "user":
                 mark, mark_style = BAR, self._style("transcript--user")
-            elif kind != "assistant" and line.row is not None and line.row.start == 0:
+            elif kind in NOTE_MARKS and line.runs and line.runs[0].start == 0:
                 mark, mark_style = NOTE_MARKS[kind], self._style(f"transcript--{kind}")
-        return self._filled(
-            [
-                Segment(" " * self.margin, base),
-                Segment(mark, mark_style),
-                Segment(line.text, self._text_style(kind, line)),
-            ]
-        )
+        drawn = (self._segment(kind, line, run) for run in line.runs)
+        return self._filled([Segment(" " * self.margin, base), Segment(mark, mark_style), *drawn])
 
-    def _text_style(self, kind: Kind, line: Line) -> Style:
+    def _segment(self, kind: Kind, line: Line, run: Run) -> Segment:
+        ink = run.ink
         if line.role == "heading":
-            return self._style("transcript--user" if kind == "user" else "transcript--heading")
-        if line.role == "footer":
-            return self._style("transcript--meta")
-        if kind in NOTE_MARKS:
-            return self._style(f"transcript--{kind}")
-        return self._style("transcript--text")
+            ink = "user" if kind == "user" else "heading"
+        elif line.role == "footer":
+            ink = "meta"
+        elif kind in NOTE_MARKS:
+            ink = kind
+        return Segment(run.text, self._ink(ink))
+
+    def _ink(self, ink: str) -> Style:
+        style = self._inks.get(ink)
+        if style is None:
+            name, _, marks = ink.partition("/")
+            style = self._style(f"transcript--{name}")
+            for mark in marks:
+                style += _MARKS[mark]
+            self._inks[ink] = style
+        return style
 
     def _filled(self, segments: list[Segment]) -> Strip:
         cells = sum(cell_len(segment.text) for segment in segments)

@@ -1,25 +1,23 @@
 """Where the person writes. Owns the draft, its chips and the recall of sent texts; must not know chats or commands.
 
 All editing keys run in the order in which they were typed: a binding with priority, or one that takes the way over the
-app, would overtake characters that still wait in this widget's queue.
+app, would overtake characters that still wait in this widget's queue. A companion (menus, searches) is asked first, in
+the same order.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
 
-from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.document._document import Location
 from textual.message import Message
 from textual.widgets import TextArea
-from textual.widgets.text_area import Selection
 
 from kvchat.clean import clean
-from kvchat.ui.chips import Chips, is_long
-from kvchat.ui.display import agreed_in_place
-from kvchat.ui.graphemes import boundary_after, boundary_before
+from kvchat.ui.chip_area import ChipArea
+from kvchat.ui.chips import Chips, Written, is_long
 from kvchat.ui.paste import normal
 
 NEW_LINE_KEYS = frozenset({"ctrl+j", "shift+enter", "ctrl+enter", "shift+\r"})
@@ -30,7 +28,10 @@ JOINERS = frozenset({"\u200c", "\u200d"})  # not printable for Python, so no tex
 
 def _editing_keys() -> list[BindingType]:
     """TextArea's bindings without the keys that mean something else here, with ids."""
-    found: list[BindingType] = []
+    found: list[BindingType] = [
+        Binding("ctrl+r", "search", "Search what was sent", show=False, id="prompt.search"),
+        Binding("ctrl+g", "edit_elsewhere", "Edit in $EDITOR", show=False, id="prompt.editor"),
+    ]
     for binding in TextArea.BINDINGS:
         assert isinstance(binding, Binding)
         keys = [key for key in binding.key.split(",") if key not in FOR_THE_SCREEN]
@@ -40,7 +41,29 @@ def _editing_keys() -> list[BindingType]:
     return found
 
 
-class Prompt(TextArea, inherit_bindings=False):
+class Companion(Protocol):
+    """Who offers something for what is being written. Called in the order of the keys."""
+
+    async def takes(self, event: events.Key) -> bool:
+        """Deal with a key; False leaves it to the prompt."""
+
+    async def takes_paste(self, text: str) -> bool:
+        """Deal with a pasted text; False leaves it to the prompt."""
+
+    def wrote(self, changed: bool) -> None:
+        """The prompt has dealt with a key. `changed`: the text is another one, else only the cursor moved."""
+
+    def closed(self) -> None:
+        """What was offered makes no sense any more: another draft, no keyboard."""
+
+    async def search(self) -> None:
+        """Look for what was sent before."""
+
+    async def edit_elsewhere(self) -> None:
+        """Edit the draft in another program."""
+
+
+class Prompt(ChipArea, inherit_bindings=False):
     """Enter sends, Ctrl+J (Shift+Enter, a backslash before Enter) makes a new line."""
 
     DEFAULT_CSS = """
@@ -58,62 +81,100 @@ class Prompt(TextArea, inherit_bindings=False):
         """Up in an empty prompt that has nothing to recall."""
 
     class Submitted(Message):
-        """The person sent `text`. `literal`: it was pasted and begins with a slash, so it is no command."""
+        """The person sent `text`. `literal`: it was pasted and begins with a slash, so it is no command. `written` is
+        the same with labels for its files."""
 
-        def __init__(self, text: str, literal: bool) -> None:
+        def __init__(self, text: str, literal: bool, written: Written) -> None:
             self.text = text
             self.literal = literal
+            self.written = written
             super().__init__()
 
     def __init__(self, placeholder: str = "", *, id: str | None = None) -> None:
-        self._chips = Chips()  # the base class sets a selection, which looks for chips
-        super().__init__(
-            id=id,
-            soft_wrap=True,
-            tab_behavior="focus",
-            show_line_numbers=False,
-            highlight_cursor_line=False,
-            placeholder=placeholder,
-        )
-        self.cursor_blink = False  # a blink is a frame twice a second for nothing
-        self._sent: list[str] = []
+        super().__init__(placeholder, id=id)
+        self.companion: Companion | None = None
+        self._sent: list[Written] = []
         self._recalled: int | None = None
-        self._draft = ""
+        self._stashed = Written()
         self._pasted_slash = False
 
     @property
     def draft(self) -> str:
-        """What would be sent: pastes in full."""
-        return self._chips.unfold(self.text)
+        """What was written: pastes in full, files by their names."""
+        return self._chips.plain(self.text)
 
-    def remember(self, texts: list[str]) -> None:
+    @property
+    def written(self) -> Written:
+        """What was written: pastes in full, files by their labels."""
+        return self._chips.written(self.text)
+
+    @property
+    def outgoing(self) -> str:
+        """What would be sent, as far as its files have been read."""
+        return self._chips.message(self.text)
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether a slash at the beginning was pasted, and so begins no command."""
+        return self._pasted_slash
+
+    def remember(self, texts: Sequence[str]) -> None:
         """What Up brings back, the oldest first."""
-        self._sent = list(texts)
+        self._sent = [Written(text) for text in texts]
         self._recalled = None
 
-    def put(self, text: str) -> None:
+    def put(self, text: str | Written) -> None:
         """Replace the draft, with the cursor at its end."""
-        self._chips.clear()
-        text = clean(text)
+        self._close()
+        written = Written(text) if isinstance(text, str) else text
+        self._chips = Chips()
+        self._chips.restore(written.files)
+        text = clean(written.text)
         self.text = text if len(text) < LONGEST_DRAFT else self._chips.fold(text)
         self.move_cursor(self.document.end)
 
-    def put_back(self, text: str) -> None:
+    def put_back(self, text: str | Written) -> None:
         """Return a text that could not be sent, before whatever was written since."""
-        self.put(f"{text}\n{self.draft}" if self.text else text)
+        returned = Written(text) if isinstance(text, str) else text
+        since = self.written
+        if since.text:
+            returned = Written(f"{returned.text}\n{since.text}", {**returned.files, **since.files})
+        self.put(returned)
+
+    def replace_draft(self, text: str) -> None:
+        """Put a text in place of the draft; Up brings the draft back."""
+        if self.text.strip():
+            self._sent.append(self.written)
+        self._recalled = None
+        self.put(text)
 
     # ------------------------------------------------------------------ keys
 
     async def _on_key(self, event: events.Key) -> None:
+        if self.companion is None:
+            await self._act(event)
+            return
+        if await self.companion.takes(event):
+            _take(event)
+            return
+        before = self._place()
+        await self._act(event)
+        self.companion.wrote(self._place() != before)
+
+    def _place(self) -> tuple[int, str]:
+        """Enough of the text to see that a key changed it."""
+        return self.document.line_count, self.document.get_line(self.cursor_location[0])
+
+    async def _act(self, event: events.Key) -> None:
         if event.key == "enter":
             _take(event)
             self._enter()
         elif event.key in NEW_LINE_KEYS:
             _take(event)
-            self._type("\n")
+            self.type_text("\n")
         elif event.character in JOINERS:
             _take(event)
-            self._type(event.character)
+            self.type_text(event.character)
         elif event.key == "ctrl+d" and self.text:
             _take(event)
             self.action_delete_right()
@@ -127,48 +188,63 @@ class Prompt(TextArea, inherit_bindings=False):
     async def _on_paste(self, event: events.Paste) -> None:
         _take(event)
         text = clean(normal(event.text))
+        if self.companion is not None and await self.companion.takes_paste(text):
+            return
+        self._close()
         if not self.text and text.startswith("/"):
             self._pasted_slash = True
-        if is_long(text) and not self._unfold_again(text):
+        if is_long(text) and not self.unfold_again(text):
             text = self._chips.fold(text)
-        self._type(text)
-
-    def _unfold_again(self, text: str) -> bool:
-        """The same text pasted again behind its chip takes the chip's place."""
-        row, column = self.cursor_location
-        line = self.document.get_line(row)
-        span = self._chips.before(line, column)
-        if span is None or self._chips.text(line[slice(*span)]) != text:
-            return False
-        self.selection = Selection((row, span[0]), (row, span[1]))
-        return True
-
-    def _type(self, text: str) -> None:
-        result = self._replace_via_keyboard(text, *self.selection)
-        if result is not None:
-            self.move_cursor(result.end_location)
+        self.type_text(text)
 
     def _enter(self) -> None:
         row, column = self.cursor_location
         if self.document.get_line(row)[:column].endswith("\\"):
             self.replace("\n", (row, column - 1), (row, column))
             return
-        text = self.draft
+        if self.unfold_chip():
+            return
+        text, written = self.draft, self.written
         literal = self._pasted_slash or (text.startswith("/") and not self.text.startswith("/"))
         if not text.strip():
             return
         self.clear_draft()
-        self.post_message(self.Submitted(text, literal))
+        self.post_message(self.Submitted(text, literal, written))
 
     def clear_draft(self) -> None:
         """Empty the prompt; Up brings the text back."""
+        self._close()
         if self.text.strip():
-            self._sent.append(self.draft)
+            self._sent.append(self.written)
         self._recalled = None
         self._pasted_slash = False
         self.clear()
-        self._chips.clear()
+        self._chips = Chips()
         self.history.clear()
+
+    # ------------------------------------------------------------------ companion
+
+    async def action_search(self) -> None:
+        """Look for what was sent before."""
+        if self.companion is not None:
+            await self.companion.search()
+
+    async def action_edit_elsewhere(self) -> None:
+        """Edit the draft in another program."""
+        if self.companion is not None:
+            await self.companion.edit_elsewhere()
+
+    def _close(self) -> None:
+        if self.companion is not None:
+            self.companion.closed()
+
+    def on_blur(self) -> None:
+        """The keyboard went elsewhere."""
+        self._close()
+
+    def on_click(self) -> None:
+        """The cursor went elsewhere."""
+        self._close()
 
     # ------------------------------------------------------------------ recall
 
@@ -183,7 +259,7 @@ class Prompt(TextArea, inherit_bindings=False):
             super().action_cursor_up(select)
             return
         if self._recalled is None:
-            self._draft = self.draft
+            self._stashed = self.written
         self._recalled = before - 1
         self.put(self._sent[self._recalled])
 
@@ -195,58 +271,7 @@ class Prompt(TextArea, inherit_bindings=False):
             return
         following = self._recalled + 1
         self._recalled = following if following < len(self._sent) else None
-        self.put(self._draft if self._recalled is None else self._sent[following])
-
-    # ------------------------------------------------------------------ chips and graphemes
-
-    def validate_selection(self, selection: Selection) -> Selection:
-        """Neither end of a selection lies within a chip."""
-        (start_row, start), (end_row, end) = selection
-        forward = (start_row, start) <= (end_row, end)
-        return Selection(
-            (start_row, self._outside_chip(start_row, start, forward)),
-            (end_row, self._outside_chip(end_row, end, not forward if selection.start != selection.end else None)),
-        )
-
-    def _outside_chip(self, row: int, column: int, left: bool | None) -> int:
-        """The column, or the edge of the chip around it; `left` None: the edge that is nearer."""
-        span = self._chips.around(self.document.get_line(row), column) if row < self.document.line_count else None
-        if span is None:
-            return column
-        if left is None:
-            left = column - span[0] < span[1] - column
-        return span[0] if left else span[1]
-
-    def get_line(self, line_index: int) -> Text:
-        """The line as it is drawn: emoji are as wide as everywhere."""
-        return Text(agreed_in_place(self.document.get_line(line_index)), end="", no_wrap=True)
-
-    def get_cursor_left_location(self) -> Location:
-        """One grapheme to the left, which backspace deletes as well."""
-        row, column = self.cursor_location
-        if column == 0:
-            return super().get_cursor_left_location()
-        line = self.document.get_line(row)
-        before = boundary_before(line, column)
-        return row, self._outside_chip(row, before, left=True)
-
-    def get_cursor_right_location(self) -> Location:
-        """One grapheme to the right, which delete deletes as well."""
-        row, column = self.cursor_location
-        line = self.document.get_line(row)
-        if column >= len(line):
-            return super().get_cursor_right_location()
-        return row, self._outside_chip(row, boundary_after(line, column), left=False)
-
-    def get_cursor_word_left_location(self) -> Location:
-        """One word to the left, a chip as a whole."""
-        row, column = super().get_cursor_word_left_location()
-        return row, self._outside_chip(row, column, left=True)
-
-    def get_cursor_word_right_location(self) -> Location:
-        """One word to the right, a chip as a whole."""
-        row, column = super().get_cursor_word_right_location()
-        return row, self._outside_chip(row, column, left=False)
+        self.put(self._stashed if self._recalled is None else self._sent[following])
 
 
 def _take(event: events.Event) -> None:

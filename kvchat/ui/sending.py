@@ -10,6 +10,8 @@ from concurrent.futures import Future
 
 from kvchat.chats.types import Message
 from kvchat.errors import KvchatError
+from kvchat.ui.chips import Written
+from kvchat.ui.files_reading import read_block
 from kvchat.ui.room import Room
 from kvchat.ui.wording import clock
 
@@ -25,8 +27,9 @@ class Sending:
         self._room = room
         self._begun = begun
         self._queued: str | None = None
+        self._attaching: Written | None = None  # its files are being read
         self._edited: Message | None = None
-        self._draft = ""
+        self._draft = Written()
         self._after: Callable[[], object] | None = None
 
     # ------------------------------------------------------------------ beginning
@@ -38,7 +41,7 @@ class Sending:
             self._edited = None
             self._show_chip()
             self._turn(lambda: conversation.edit(edited.id, text), text)
-        elif not self._room.is_busy:
+        elif not self._room.is_busy and self._attaching is None:
             self._turn(lambda: conversation.submit(text), text)
         elif self._queued is None:
             self._queued = text
@@ -46,6 +49,34 @@ class Sending:
         else:
             self._give_back(text)
             self._room.toast("One message waits already; Esc takes it back.")
+
+    def attach(self, written: Written) -> None:
+        """Send a message with what stands in its files now; it comes back when one of them cannot be read."""
+        room = self._room
+        if self._attaching is not None:
+            room.prompt.put_back(written)
+            room.toast("The files of the last message are still being read.")
+            return
+        self._attaching = written
+
+        def read() -> str:
+            return written.message({label: read_block(file) for label, file in written.files.items()})
+
+        def done(text: str) -> None:
+            if self._attaching is written:  # else it has become a draft meanwhile
+                self._attaching = None
+                self.send(text)
+
+        def failed(error: KvchatError) -> None:
+            if self._attaching is written:
+                self._attaching = None
+                self._give_back(self._queued or "")
+                self._queued = None
+                self._show_chip()
+                room.prompt.put_back(written)
+            room.say(error, "not sent")
+
+        room.aside(read, done, failed)
 
     def resume(self) -> None:
         """Go on with an answer that was cut short."""
@@ -58,7 +89,7 @@ class Sending:
     def edit(self, message: Message) -> None:
         """Take a message into the prompt; what is sent next takes its place in a branch of its own."""
         if self._edited is None:
-            self._draft = self._room.prompt.draft
+            self._draft = self._room.prompt.written
         self._edited = message
         self._room.prompt.put(message.text)
         self._show_chip()
@@ -146,7 +177,7 @@ class Sending:
         if self._after is not None:
             then, self._after = self._after, None
             then()
-        elif self._queued is not None:
+        elif self._queued is not None and self._attaching is None:
             text, self._queued = self._queued, None
             self._show_chip()
             if self._room.conversation.messages[-1].finish in GOES_ON:
@@ -156,9 +187,23 @@ class Sending:
 
     def leave(self) -> None:
         """Another chat comes: what waits becomes a draft."""
-        self._edited = None
-        self.take_back()
+        unsent = self.unsent
+        self._edited = self._queued = self._attaching = None
+        if unsent != self._room.prompt.written:
+            self._room.prompt.put(unsent)
         self._show_chip()
+
+    @property
+    def unsent(self) -> Written:
+        """All that was written and is in no message: what waits, the draft, and an edit that changed something."""
+        prompt = self._room.prompt.written
+        parts = [self._attaching or Written(), Written(self._queued or "")]
+        if self._edited is not None:
+            parts.append(self._draft)
+        if self._edited is None or prompt.text != self._edited.text:
+            parts.append(prompt)
+        files = {label: file for part in parts for label, file in part.files.items()}
+        return Written("\n".join(part.text for part in parts if part.text), files)
 
     def _show_chip(self) -> None:
         chip = self._room.chip

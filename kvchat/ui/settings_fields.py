@@ -7,10 +7,10 @@ is the answer of `Geometry.refusal`; values that would be refused cannot be reac
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from kvchat.backend.values import CACHE_TYPES, EngineConfig, FlashAttention
-from kvchat.config_options import ALL_GPU_LAYERS, AUTOMATIC_GPU_LAYERS
+from kvchat.config_options import ALL_GPU_LAYERS, AUTOMATIC_GPU_LAYERS, BY_KEY
 from kvchat.errors import KvchatError
 from kvchat.kv import architectures
 from kvchat.kv.geometry import Geometry
@@ -32,6 +32,8 @@ SHORT_LABELS: dict[FieldName, str] = LABELS | {
     "gpu_layers": "GPU",
 }
 UNKNOWN_CONTEXT = 131_072  # the largest that is offered when a model does not say what it was trained for
+_TYPED = {"context": "ctx_size", "threads": "threads", "gpu_layers": "n_gpu_layers"}  # field -> its setting
+_TYPED_WORDS = {"context": {"auto": "0"}, "threads": {"auto": "0"}, "gpu_layers": {"none": "0"}}
 _SMALLEST_CONTEXT = 512
 _GPU_STEP = 8
 
@@ -122,6 +124,18 @@ def value_text(field: FieldName, config: EngineConfig) -> str:
         "threads": str(config.threads or "auto"),
         "gpu_layers": gpu_words.get(config.gpu_layers, str(config.gpu_layers)),
     }[field]
+
+
+def is_typed(field: FieldName) -> bool:
+    """Whether its values are numbers that a person can type."""
+    return field in _TYPED
+
+
+def with_typed(field: FieldName, config: EngineConfig, text: str) -> EngineConfig:
+    """The configuration with what was typed, which this model need not be able to have. Raises BadValue."""
+    text = text.strip().lower().replace(",", "")
+    value: Any = BY_KEY[_TYPED[field]].read(_TYPED_WORDS[field].get(text, text))
+    return replace(config, **{field: value})
 
 
 def differing(before: EngineConfig, after: EngineConfig) -> tuple[FieldName, ...]:

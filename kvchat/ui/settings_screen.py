@@ -1,54 +1,54 @@
-"""Model and cache settings. Owns the configuration that is being chosen, until it is applied or thrown away.
+"""The settings: pages of fields over the chat. Owns keys, what is selected, what is being typed, and how it ends.
 
-Nothing is loaded, built or saved here: the screen ends with a wish. What values are possible is in settings_fields,
-what is said about them in settings_words. Must not wait for files: the model's header is read on a thread.
+Nothing is loaded, built, kept or saved here: the screen ends with a wish. What is being chosen belongs to the pages:
+the engine's in settings_engine and settings_store, the chat's in settings_pages. Must not wait for files: the model's
+header is read on a thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.content import Content
+from textual.binding import BindingType
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.timer import Timer
-from textual.widgets import Static
 
 from kvchat.backend.protocol import Previewed, Ready
 from kvchat.backend.values import EngineConfig
+from kvchat.config_options import BadValue
+from kvchat.conversation import Own
 from kvchat.kv.needs import Memory
-from kvchat.kv.plan import Plan
 from kvchat.library.find import ModelFile
 from kvchat.machine import logical_cores, total_memory
 from kvchat.ui import settings_words as words
-from kvchat.ui.display import display
 from kvchat.ui.inline_keys import run_bound
-from kvchat.ui.meters import cache_meter, total_meter
 from kvchat.ui.model_facts import FactsReader, ModelFacts, model_at
 from kvchat.ui.model_picker import ModelPicker
-from kvchat.ui.settings_fields import FIELDS, LABELS, FieldName, choices, differing, stepped, value_text
-from kvchat.ui.settings_row import FieldRow, Hint, RowState
+from kvchat.ui.settings_engine import EngineDraft, EnginePage, Machine
+from kvchat.ui.settings_frame import PAGES, SettingsFrame
+from kvchat.ui.settings_keys import KEYS
+from kvchat.ui.settings_pages import ChatDraft, ChatNow, HistoryPage, Page, SamplingPage
+from kvchat.ui.settings_row import FieldRow
+from kvchat.ui.settings_store import StorePage, StoreUse
+from kvchat.ui.typed_line import TypedLine
 
 REST = 0.2  # seconds without a change before the cost of applying is asked for
-WIDE = 76  # cells of a screen in which the notes have room beside the fields
-TINY = 12  # lines of a screen without room for a border
-EFFECT_STYLES: dict[words.EffectKind, str] = {"none": "$meta", "change": "$foreground", "warning": "$error"}
+_BEGINS_NUMBER = frozenset("0123456789.-")
 
 
 @dataclass(frozen=True, slots=True)
 class EngineWish:
-    """What the person wants. `config` can be the one that runs already when it is only to be saved as default."""
+    """What the person wants. `config` can be the one that runs already when it is only to be saved as default; None
+    leaves the engine alone. `own` is all that the chat is to have of its own, None for what it has."""
 
-    config: EngineConfig
+    config: EngineConfig | None
     save_as_default: bool
+    own: Own | None = None
 
 
 class FactsCame(Message):
@@ -59,44 +59,16 @@ class FactsCame(Message):
         super().__init__()
 
 
-class SettingsScreen(ModalScreen[EngineWish | None]):
-    """One row per field; the arrow keys walk values that can be had. None: nothing is to change.
+class SettingsScreen(SettingsFrame[EngineWish | None]):
+    """One row per field; the arrow keys walk values that can be had, numbers are typed. None: nothing is to change.
 
     `config` is what the engine was asked for last, `ready` what it made of it, None while there is no engine.
     `past_tokens` are those that the open chat has computed. `preview` is asked what applying would cost each time the
-    choice has rested; the answer comes through `show_preview`. `memory` is what could be had for another engine.
+    choice has rested; the answer comes through `show_preview`. `memory` is what could be had for another engine, `chat`
+    what the open chat has of its own, `kv_folder` where KV can be kept (None: not in this run), `page` the first one.
     """
 
-    DEFAULT_CSS = """
-    SettingsScreen {
-        align: center middle; background: $background 60%;
-        & > #box {
-            width: 100%; max-width: 84; height: auto; max-height: 100%;
-            background: $surface; border: round $primary; border-title-color: $foreground; padding: 0 1;
-        }
-        & #body { height: auto; scrollbar-size-vertical: 1; background: $surface; }
-        & #detail { height: auto; min-height: 2; margin: 1 0; padding: 0 2; color: $meta; }
-        & #meters { height: auto; padding: 0 2; }
-        & #effect { height: auto; min-height: 2; margin: 1 0; padding: 0 2; }
-        & #hints { height: 1; padding: 0 2; }
-        &.-narrow .wide { display: none; }
-        &.-short #detail, &.-short #effect { margin: 0; }
-        &.-tiny #box { border: none; padding: 0; }
-    }
-    """
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 (Textual declares it for instances)
-    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (TINY, "-short"), (23, "-tall")]  # noqa: RUF012
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,shift+tab", "move(-1)", "Previous field", show=False, id="settings.up"),
-        Binding("down,tab", "move(1)", "Next field", show=False, id="settings.down"),
-        Binding("home", "go(0)", "First field", show=False, id="settings.first"),
-        Binding("end", f"go({len(FIELDS) - 1})", "Last field", show=False, id="settings.last"),
-        Binding("left", "step(-1)", "Previous value", show=False, id="settings.left"),
-        Binding("right", "step(1)", "Next value", show=False, id="settings.right"),
-        Binding("enter", "apply", "Apply", show=False, id="settings.apply"),
-        Binding("ctrl+s", "save", "Save as default", show=False, id="settings.save"),
-        Binding("escape,f2,ctrl+c", "cancel", "Change nothing", show=False, id="settings.cancel"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = KEYS
 
     def __init__(
         self,
@@ -107,191 +79,257 @@ class SettingsScreen(ModalScreen[EngineWish | None]):
         preview: Callable[[EngineConfig], None],
         *,
         memory: Memory,
+        chat: ChatNow | None = None,
+        kv_folder: str | None = None,
+        page: str = PAGES[0],
     ) -> None:
         super().__init__()
-        self._ready, self._started, self._models = ready, config, tuple(models)
-        self._past_tokens = past_tokens
+        machine = Machine(logical_cores(), total_memory(), memory)
+        self._models = tuple(models)
         self._preview = preview
-        self._config = config
-        self._facts: ModelFacts | None = None
+        self._engine = EngineDraft(ready, config, past_tokens, machine, self._rest)
+        self._chat = ChatDraft(chat or ChatNow())
+        self._store = StorePage(self._engine, kv_folder or config.kv_folder)
+        engine, sampling, history = EnginePage(self._engine), SamplingPage(self._chat), HistoryPage(self._chat, ready)
+        self.pages = (engine, sampling, history, self._store)
+        self._place = PAGES.index(page)
+        self._rows = [1, 0, 0, 0]
+        self._line: TypedLine | None = None  # what is being typed
+        self._bad: BadValue | None = None  # why it cannot be had
         self._early: list[Callable[[], None]] = []  # keys that came before the header was read
-        self._row = 1
-        self._adapted = ""  # what had to be changed for the model that was picked
-        self._previewed: Previewed | None = None
-        self._asked: EngineConfig | None = None
         self._timer: Timer | None = None
         self._over = False
-        self._cores, self._memory, self._free = logical_cores(), total_memory(), memory
-        self._plans: dict[EngineConfig, Plan | None] = {}  # of the model of `_facts`
 
-    def compose(self) -> ComposeResult:
-        with Vertical(id="box") as box:
-            box.border_title = "Model & cache"
-            with VerticalScroll(id="body", can_focus=False):
-                yield from (FieldRow(field) for field in FIELDS)
-                yield Static("", id="detail", markup=False)
-                yield Static("", id="meters", markup=False)
-                yield Static("", id="effect", markup=False)
-            with Horizontal(id="hints"):
-                yield Hint("⏎ apply", "apply", id="apply")
-                yield Hint("^S save as default", "save", id="save")
-                yield Hint("esc cancel", "cancel", id="cancel")
-                yield Hint("←→ change", classes="wide")
-                yield Hint("↑↓ field", classes="wide")
+    @property
+    def _page(self) -> Page:
+        return self.pages[self._place]
+
+    @property
+    def _field(self) -> str:
+        return self._page.fields[self._rows[self._place]]
 
     def on_mount(self) -> None:
         """Read the header of the model that is set, if one is."""
-        model = model_at(Path(self._config.model_path), self._models)
+        model = model_at(Path(self._engine.config.model_path), self._models)
         self._reader = FactsReader([model], lambda facts: self.post_message(FactsCame(facts)))
-        if self._config.model_path:
+        if self._engine.config.model_path:
             self._reader.start()
         else:
             self.post_message(FactsCame(ModelFacts(model, None, "no model is chosen yet")))
-        self._show()
+        self._turn_to(self._place)
 
     def on_unmount(self) -> None:
-        """Nobody to tell any more."""
+        """Nobody to tell."""
         self._reader.stop()
-
-    def on_resize(self, event: events.Resize) -> None:
-        """The fields have what border and hints leave; meters are as long as the screen is wide."""
-        height = event.size.height
-        self.query_one("#body").styles.max_height = max(1, height - (1 if height < TINY else 3))
-        self.call_after_refresh(self._show)
 
     # ------------------------------------------------------------------ news
 
     def on_facts_came(self, event: FactsCame) -> None:
-        """The fields can be walked from now on; keys that came before count."""
+        """The engine's fields can be walked from now on; keys that came before count."""
         event.stop()
-        self._know(event.facts)
+        self._engine.know(event.facts)
         early, self._early = self._early, []
         for key in early:
             key()
-        if event.facts.geometry is None:
-            self._row = FIELDS.index("model")  # nothing else can be done
+        if not self._engine.possible:
+            self._rows[0] = 0  # nothing else can be done than choosing a model
         self._show()
 
     def show_preview(self, previewed: Previewed) -> None:
-        """The answer to the last question. One that comes after another change is of no use."""
-        if self._asked is not None and self._asked == self._config:
-            self._previewed = previewed
+        """The answer to the last question."""
+        self._engine.answer(previewed)
+        self._show()
+
+    def show_store(self, use: StoreUse) -> None:
+        """What lies on the disk."""
+        self._store.use = use
+        if self.is_attached:
             self._show()
 
     # ------------------------------------------------------------------ keys
 
     async def on_key(self, event: events.Key) -> None:
-        """Bound keys in the order in which they were typed; a letter goes to the next field that begins with it."""
-        if await run_bound(self, event) or not event.character or not event.is_printable:
+        """Bound keys in the order in which they were typed. A letter goes to the next field that begins with it, what
+        begins a number begins to type it."""
+        character = event.character if event.is_printable else None
+        if character is None:
+            await run_bound(self, event)
             return
         event.stop()
-        letter = event.character.lower()
-        order = [(self._row + offset) % len(FIELDS) for offset in range(1, len(FIELDS) + 1)]
-        found = next((row for row in order if LABELS[FIELDS[row]].lower().startswith(letter)), None)
-        if found is not None:
-            self.action_go(found)
+        event.prevent_default()
+        if self._line is not None:
+            self._edit(self._line.put(character))
+        elif event.key in self._bindings.key_to_bindings:
+            for binding in self._bindings.key_to_bindings[event.key]:
+                await self.run_action(binding.action)
+        elif character in _BEGINS_NUMBER and self._page.line(self._field) is not None:
+            self._edit(TypedLine().put(character))
+        else:
+            self._go_to_letter(character.lower())
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Into the line."""
+        event.stop()
+        if self._page.line(self._field) is not None:
+            self._edit((self._line or TypedLine()).put(event.text))
 
     def action_move(self, step: int) -> None:
         """Another field."""
-        self.action_go((self._row + step) % len(FIELDS))
+        self._go((self._rows[self._place] + step) % len(self._page.fields))
 
-    def action_go(self, row: int) -> None:
-        """The field at this place."""
-        self._row = row
-        self._show()
-        self.query_one(f"#field-{FIELDS[row]}").scroll_visible()
-
-    def action_step(self, step: Literal[1, -1]) -> None:
-        """Another value, as far as one can be had."""
-        field = FIELDS[self._row]
-        if field == "model":
-            self._pick()
+    def action_edge(self, direction: int) -> None:
+        """The first or last field; the beginning or end of what is typed."""
+        if self._line is not None:
+            self._edit(self._line.to(direction > 0))
         else:
-            self._when_known(lambda: self._step(field, step))
+            self._go(0 if direction < 0 else len(self._page.fields) - 1)
+
+    def action_page(self, step: int) -> None:
+        """Another page."""
+        self.action_go_to((self._place + step) % len(self.pages))
+
+    def action_go_to(self, place: int) -> None:
+        """The page at this place."""
+        if self._taken():
+            self._turn_to(place)
+
+    def action_step(self, step: int) -> None:
+        """Another value, as far as one can be had; the cursor in what is typed."""
+        page, field = self._page, self._field
+        if self._line is not None:
+            self._edit(self._line.moved(step))
+        elif field == "model":
+            self._pick()
+        elif isinstance(page, EnginePage):
+            self._when_known(lambda: self._step(page, field, step))
+        else:
+            self._step(page, field, step)
+
+    def action_type(self) -> None:
+        """Type a value in place of the present one."""
+        if (text := self._page.line(self._field)) is not None and self._line is None:
+            self._edit(TypedLine.at_end(text))
+
+    def action_give_back(self) -> None:
+        """The default in place of what the chat has of its own; what is typed loses a character."""
+        if self._line is not None:
+            self._edit(self._line.without(-1))
+        else:
+            self._page.give_back(self._field)
+            self._show()
 
     def action_apply(self) -> None:
-        """Choose a model on its field, end with the wish elsewhere."""
-        if FIELDS[self._row] == "model":
+        """Take what was typed, choose a model on its field, end with the wish elsewhere."""
+        if self._line is not None:
+            self._taken()
+        elif self._field == "model":
             self._pick()
         else:
             self._when_known(lambda: self._finish(save=False))
 
     def action_save(self) -> None:
-        """End with the wish to run so now and always."""
-        self._when_known(lambda: self._finish(save=True))
+        """End with the wish to have it so now and always."""
+        if self._taken():
+            self._when_known(lambda: self._finish(save=True))
 
     def action_cancel(self) -> None:
-        """End as if nothing had happened."""
-        self._end(None)
+        """Leave what is being typed, else end as if nothing had happened."""
+        if self._line is not None:
+            self._edit(None)
+        else:
+            self._end(None)
 
     def on_field_row_clicked(self, event: FieldRow.Clicked) -> None:
-        """Go to the field, change it where the arrows are, choose a model on a second click."""
+        """Go to the field, change it where the arrows are; on a second click choose a model, or type."""
         event.stop()
-        again = FIELDS[self._row] == event.field
-        self.action_go(FIELDS.index(event.field))
+        again = self._field == event.field
+        self._go(self._page.fields.index(event.field))
+        if self._field != event.field:
+            return
         if event.step:
-            self.action_step(1 if event.step > 0 else -1)
+            self.action_step(event.step)
         elif again and event.field == "model":
             self._pick()
+        elif again:
+            self.action_type()
+
+    # ------------------------------------------------------------------ where one is
+
+    def _go(self, row: int) -> None:
+        if self._taken():
+            self._rows[self._place] = row
+            self._show()
+            self.query_one(f"#field-{self._field}").scroll_visible()
+
+    def _go_to_letter(self, letter: str) -> None:
+        labels, now = [label.lower() for label, _ in self._page.labels.values()], self._rows[self._place]
+        order = [(now + offset) % len(labels) for offset in range(1, len(labels) + 1)]
+        found = next((row for row in order if labels[row].startswith(letter)), None)
+        if found is not None:
+            self._go(found)
+
+    def _turn_to(self, place: int) -> None:
+        self._place = place
+        self.turn_to(place)
+        self._show()
+
+    # ------------------------------------------------------------------ what is typed
+
+    def _edit(self, line: TypedLine | None) -> None:
+        self._line, self._bad = line, None
+        self._show()
+
+    def _taken(self) -> bool:
+        """Whether nothing is being typed any more: what was typed is the value, or it cannot be had and is told."""
+        if self._line is None:
+            return True
+        try:
+            self._page.take(self._field, self._line.text)
+        except BadValue as bad:
+            self._bad = bad
+        else:
+            self._line = None
+        self._show()
+        return self._line is None
 
     # ------------------------------------------------------------------ the choice
 
     def _when_known(self, key: Callable[[], None]) -> None:
-        if self._facts is None:
+        if self._engine.facts is None:
             self._early.append(key)
         else:
             key()
 
-    def _step(self, field: FieldName, step: Literal[1, -1]) -> None:
-        limits = words.limits(self._situation())
-        if limits is not None:
-            self._choose(stepped(field, self._config, limits, step))
+    def _step(self, page: Page, field: str, step: int) -> None:
+        page.step(field, step)
+        self._show()
 
     def _pick(self) -> None:
-        configured = partial(words.for_model, self._config, self._cores, self._memory)
-        picker = ModelPicker(self._models, self._config.model_path, configured, self._free)
+        machine = self._engine.machine
+        configured = partial(words.for_model, self._engine.config, machine.cores, machine.memory)
+        picker = ModelPicker(self._models, self._engine.config.model_path, configured, machine.free)
         self.app.push_screen(picker, self._take_model)
 
     def _take_model(self, facts: ModelFacts | None) -> None:
-        if facts is None:
-            return
-        self._know(facts)
-        wanted = replace(self._config, model_path=str(facts.model.path))
-        config = words.for_model(wanted, self._cores, self._memory, facts)
-        self._row = FIELDS.index("model") + 1
-        self._choose(config)
-        changed = [f"{LABELS[field]} {value_text(field, config)}" for field in differing(wanted, config)]
-        self._adapted = f"changed for this model: {', '.join(changed)}" if changed else ""
-        self._show()
+        if facts is not None:
+            self._engine.choose_model(facts)
+            self._rows[0] = 1
+            self._show()
 
-    def _know(self, facts: ModelFacts) -> None:
-        self._facts = facts
-        self._plans.clear()
-
-    def _choose(self, config: EngineConfig) -> None:
-        if config == self._config:
-            return
-        self._config = config
-        self._adapted = ""
-        self._previewed = self._asked = None
+    def _rest(self) -> None:
+        """The choice is another one: ask what it costs when it has rested."""
         if self._timer is not None:
             self._timer.stop()
-        restored = self._ready is not None and self._past_tokens > 0 and config != self._started
-        if restored and config.model_path == self._started.model_path:
-            self._timer = self.set_timer(REST, self._ask)
-        self._show()
-
-    def _ask(self) -> None:
-        self._asked = self._config
-        self._preview(self._config)
+        if self._engine.wants_preview:
+            self._timer = self.set_timer(REST, lambda: self._preview(self._engine.ask()))
 
     def _finish(self, *, save: bool) -> None:
-        if self._facts is None or self._facts.geometry is None:
-            return
-        if save or self._config != self._started or self._ready is None:
-            self._end(EngineWish(self._config, save))
-        else:
-            self._end(None)
+        own = self._chat.own if self._chat.changed else None
+        config = self._engine.wanted(here=isinstance(self._page, EnginePage), save=save)
+        if config is not None or own is not None:
+            self._end(EngineWish(config, save, own))
+        elif not isinstance(self._page, EnginePage) or self._engine.possible:
+            self._end(EngineWish(None, True) if save else None)
 
     def _end(self, wish: EngineWish | None) -> None:
         """Once, whatever was typed after it."""
@@ -299,50 +337,6 @@ class SettingsScreen(ModalScreen[EngineWish | None]):
             self._over = True
             self.dismiss(wish)
 
-    # ------------------------------------------------------------------ drawing
-
-    def _situation(self) -> words.Situation:
-        facts, started = self._facts, self._started
-        assert facts is not None
-        running = self._ready is not None and self._config.model_path == started.model_path
-        plan, now = self._plan(self._config), self._plan(started) if running else None
-        return words.Situation(
-            self._ready, started, self._config, facts, self._cores, self._memory, self._past_tokens, plan, now
-        )
-
-    def _plan(self, config: EngineConfig) -> Plan | None:
-        """Each is made once."""
-        assert self._facts is not None
-        if config not in self._plans:
-            ready = self._ready if config.model_path == self._started.model_path else None
-            self._plans[config] = words.planned(self._facts, config, self._started, ready, self._free)
-        return self._plans[config]
-
     def _show(self) -> None:
-        """Draw all of it; cheap, and nothing can be forgotten."""
-        for index, field in enumerate(FIELDS):
-            self.query_one(f"#field-{field}", FieldRow).say(self._row_state(field, index == self._row))
-        detail, meters, effect = (self.query_one(f"#{name}", Static) for name in ("detail", "meters", "effect"))
-        self.query_one("#apply", Static).update("⏎ choose" if FIELDS[self._row] == "model" else "⏎ apply")
-        if self._facts is None:
-            detail.update("reading the model file")
-            return
-        situation = self._situation()
-        field = FIELDS[self._row]
-        cut_note = words.brief(field, situation) if self.size.width < WIDE else ""
-        sentences = filter(None, (cut_note, self._adapted, words.detail(field, situation)))
-        detail.update(Content(display("\n".join(sentences))))
-        need = words.memory_need(situation)
-        width = meters.content_size.width
-        meters.update(Content("\n").join([cache_meter(need, width), total_meter(need, width)]) if need else "")
-        text, kind = words.effect(situation, self._previewed)
-        effect.update(Content.styled(text, EFFECT_STYLES[kind]))
-
-    def _row_state(self, field: FieldName, selected: bool) -> RowState:
-        if self._facts is None:
-            return RowState(value_text(field, self._config) if field != "model" else "", "", selected, False)
-        situation = self._situation()
-        value = self._facts.model.name if field == "model" else value_text(field, self._config)
-        limits = words.limits(situation)
-        others = [] if limits is None else [each for each in choices(field, self._config, limits) if not each.problem]
-        return RowState(value, words.brief(field, situation), selected, field == "model" or len(others) > 1)
+        problem = self._bad
+        self.draw(self._place, self._field, self._line, (problem.problem, problem.hint) if problem else None)

@@ -65,10 +65,14 @@ def planned(
     facts: ModelFacts, config: EngineConfig, started: EngineConfig, ready: Ready | None, memory: Memory
 ) -> Plan | None:
     """The plan of what is chosen. A context that is chosen automatically stays what the running engine made of it."""
-    same = replace(config, threads=0, gpu_layers=0) == replace(started, threads=0, gpu_layers=0)
-    if ready is not None and same:
+    if ready is not None and _sized(config) == _sized(started):
         config = replace(config, context=ready.cache.context)
     return plan_for(facts, config, memory)
+
+
+def _sized(config: EngineConfig) -> EngineConfig:
+    """Without what says nothing about sizes in memory."""
+    return replace(config, threads=0, gpu_layers=0, kv_folder=None, kv_budget=0)
 
 
 def memory_need(situation: Situation) -> MemoryNeed | None:

@@ -1,61 +1,69 @@
-"""The list of chats and its filter. Owns what is listed and highlighted; must not read the store or change a chat."""
+"""The list of chats and its filter. Owns what is listed and highlighted; must not read the store or change a chat.
+
+The keyboard comes to the filter: whatever is typed is looked for. Down from the empty filter, or Tab, leads into the
+list, where letters act. So no letter that acts can be the beginning of what somebody looks for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
-from rich.cells import set_cell_size
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from kvchat.chats.types import Chat
-from kvchat.ui.display import display_line
+from kvchat.ui.grouping import grouped
 from kvchat.ui.inline_keys import LineInput
-from kvchat.ui.lines import shortened
-from kvchat.ui.wording import age
+from kvchat.ui.sidebar_rows import head, row
 
-WIDTH = 30
-TITLE_CELLS = WIDTH - 8
-SNIPPET_CELLS = WIDTH - 4
-UNTITLED = "(no title)"
-HINTS = "/ find  r rename  f copy\nd delete  u undo  esc"
+_USUAL = 30  # cells, as long as the real width is not known
+_BESIDE = 2  # cells on the right of a row: one stays free, one is for the scroll bar
+HINTS_OF_FILTER = "type to find  Enter opens\n↓ Tab list    Esc back"
+HINTS_OF_LIST = "r rename  p pin  x export\nf copy  d delete  u undo\n/ find  Esc back"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was looked for, and where: the piece of text by the chat in which it stands."""
+
+    query: str
+    snippets: Mapping[str, str] = field(default_factory=dict)
 
 
 class ChatList(OptionList):
-    """Titles with their age. A letter that is no key begins to filter."""
+    """Titles with their age, under the heads of their groups, which the cursor passes over. Letters act."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Back to the prompt", show=False, id="chats.leave"),
-        Binding("slash", "filter('')", "Find", show=False, id="chats.filter"),
+        Binding("slash,shift+tab", "filter", "Find", show=False, id="chats.filter"),
         Binding("j", "cursor_down", "Next", show=False, id="chats.down"),
         Binding("k", "cursor_up", "Previous", show=False, id="chats.up"),
         Binding("r", "want('rename')", "Rename", show=False, id="chats.rename"),
+        Binding("p", "want('pin')", "Pin, unpin", show=False, id="chats.pin"),
+        Binding("x", "want('export')", "Export", show=False, id="chats.export"),
         Binding("d,delete", "want('trash')", "Delete", show=False, id="chats.delete"),
         Binding("u", "want('undo')", "Undo", show=False, id="chats.undo"),
         Binding("f", "want('duplicate')", "Duplicate", show=False, id="chats.duplicate"),
     ]
 
-    class Filtered(Message):
-        """The person began to type what to look for."""
-
-        def __init__(self, text: str) -> None:
-            self.text = text
-            super().__init__()
+    class Filtering(Message):
+        """The person wants to look for something."""
 
     def action_leave(self) -> None:
         """Give the keyboard back."""
         self.post_message(Sidebar.Left())
 
-    def action_filter(self, text: str) -> None:
+    def action_filter(self) -> None:
         """Go to the filter."""
-        self.post_message(self.Filtered(text))
+        self.post_message(self.Filtering())
 
     def action_want(self, what: str) -> None:
         """Ask for something to be done with the highlighted chat."""
@@ -63,29 +71,43 @@ class ChatList(OptionList):
         if what == "undo" or (option is not None and option.id is not None):
             self.post_message(Sidebar.Wanted(what, option.id if option and option.id else ""))
 
-    async def on_key(self, event: events.Key) -> None:
-        """Letters are looked for."""
-        if event.is_printable and event.character and event.key not in self._bindings.key_to_bindings:
-            event.stop()
-            event.prevent_default()
-            self.action_filter(event.character)
+    def scroll_to_highlight(self, top: bool = False) -> None:
+        """Together with the head above it."""
+        super().scroll_to_highlight(top)
+        if self.highlighted == 1 and self.options[0].disabled:
+            self.scroll_to(y=0, animate=False, immediate=True)
 
 
 class Filter(LineInput):
-    """What to look for in titles and messages; Enter opens what is highlighted, Escape forgets it."""
+    """What to look for in titles and messages; Enter opens what is highlighted, Escape forgets it, then leaves."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "forget", "Forget the filter", show=False, id="filter.forget"),
+        Binding("tab", "list", "To the list", show=False, id="filter.list"),
     ]
 
+    class Listing(Message):
+        """The person wants to do something with a chat of the list."""
+
     def action_forget(self) -> None:
-        """Empty, and back to the list."""
-        self.value = ""
-        self.post_message(Sidebar.Unfiltered())
+        """Empty, or back to the prompt."""
+        if self.value:
+            self.value = ""
+        else:
+            self.post_message(Sidebar.Left())
+
+    def action_list(self) -> None:
+        """To the list."""
+        self.post_message(self.Listing())
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.character == "/" and not self.value:  # it asks for what is here already
+            event.stop()
+            event.prevent_default()
 
 
 class Sidebar(Vertical):
-    """Chats, the newest first; a bar marks the one that is open, a dot one in which an answer is being written."""
+    """Chats by their age; a bar marks the one that is open, a dot one in which an answer is being written."""
 
     DEFAULT_CSS = """
     Sidebar {
@@ -95,12 +117,14 @@ class Sidebar(Vertical):
             &:focus { border: none; background: $panel; }
             & > .input--placeholder { color: $meta; }
         }
-        & > #keys { height: 2; padding: 0 2; color: $meta; display: none; }
+        & > #keys { height: auto; padding: 0 2; color: $meta; display: none; }
         &.-keyboard > #keys { display: block; }
         & > ChatList {
-            height: 1fr; border: none; padding: 0; background: $surface; scrollbar-size-vertical: 1; text-wrap: nowrap;
-            &:focus { border: none; }
+            height: 1fr; border: none; padding: 0; background: $surface; scrollbar-size-vertical: 1;
+            text-wrap: nowrap; text-overflow: clip;
+            &:focus { border: none; background-tint: $foreground 0%; }
             & > .option-list--option { padding: 0 1 0 0; color: $foreground; }
+            & > .option-list--option-disabled { background: $surface; color: $meta; }
             & > .option-list--option-highlighted { background: $surface; color: $foreground; }
             &:focus > .option-list--option-highlighted { background: $panel; color: $foreground; }
         }
@@ -125,11 +149,8 @@ class Sidebar(Vertical):
             self.query = query
             super().__init__()
 
-    class Unfiltered(Message):
-        """The filter was left."""
-
     class Wanted(Message):
-        """The person wants "rename", "trash", "duplicate" for this chat, or "undo"."""
+        """The person wants "rename", "pin", "export", "trash", "duplicate" for this chat, or "undo"."""
 
         def __init__(self, what: str, chat_id: str) -> None:
             self.what = what
@@ -140,13 +161,16 @@ class Sidebar(Vertical):
         super().__init__(id=id)
         self._listing = ChatList(id="chats", markup=False)
         self._filter = Filter(placeholder="/ find…", id="filter")
+        self._keys = Static(HINTS_OF_FILTER, id="keys", markup=False)
         self._chats: Sequence[Chat] = ()
         self._open: str | None = None
+        self._query = ""
+        self._again: Callable[[], None] = lambda: None  # lists the same for another width
 
     def compose(self) -> ComposeResult:
         yield self._filter
         yield self._listing
-        yield Static(HINTS, id="keys", markup=False)
+        yield self._keys
 
     def show(
         self,
@@ -155,32 +179,64 @@ class Sidebar(Vertical):
         now: float,
         *,
         active: str | None = None,
-        snippets: Mapping[str, str] | None = None,
+        found: Found | None = None,
     ) -> None:
-        """List these chats. `active` is the one in which an answer is being written, `snippets` say why a chat was
-        found. What is highlighted stays so, if it is still there."""
-        listing = self._listing
-        before = listing.highlighted
-        kept = self._chats[before].id if before is not None and before < len(self._chats) else open_chat
-        same_place = before is not None and before < len(chats)
+        """List these chats, in groups if they were not looked for. `active` is the one in which an answer is being
+        written. What is highlighted stays so, if it is still there."""
+        found = found or Found("")
+        self._again = partial(self.show, chats, open_chat, now, active=active, found=found)
+        before, kept = self._listing.highlighted, self._highlighted() or open_chat
+        groups = [("", list(chats))] if found.query else grouped(chats, now)
+        options: list[Option] = []
+        for name, members in groups:
+            options += [Option(head(name, first=not options), disabled=True)] if name else []
+            for chat in members:
+                line = row(
+                    chat,
+                    now,
+                    (self.size.width or _USUAL) - _BESIDE,
+                    is_open=chat.id == open_chat,
+                    is_active=chat.id == active,
+                    query=found.query,
+                    snippet=found.snippets.get(chat.id, ""),
+                )
+                options.append(Option(line, id=chat.id))
         self._chats, self._open = chats, open_chat
-        rows = (_row(chat, chat.id == open_chat, chat.id == active, now, snippets or {}) for chat in chats)
-        listing.set_options([Option(row, id=chat.id) for row, chat in zip(rows, chats, strict=True)])
-        places = {chat.id: index for index, chat in enumerate(chats)}
-        if snippets is not None:
-            listing.highlighted = 0 if chats else None
-        elif kept in places:
-            listing.highlighted = places[kept]
-        elif same_place:
-            listing.highlighted = before
+        self._listing.set_options(options)
+        if found.query != self._query and found.query:
+            self._listing.action_first()
+        elif not self._highlight(kept) and before is not None:
+            self._highlight_near(before)
+        self._query = found.query
 
-    def focus_list(self) -> None:
-        """Give the keyboard to the list, at the open chat."""
-        listing = self._listing
-        places = {chat.id: index for index, chat in enumerate(self._chats)}
-        if self._open in places:
-            listing.highlighted = places[self._open]
-        listing.focus()
+    def on_resize(self) -> None:
+        """Rows are as wide as there is room."""
+        self._again()
+
+    def take_keyboard(self) -> None:
+        """What is typed is looked for; the open chat is highlighted."""
+        self._highlight(self._open)
+        if self._filter.is_mounted:
+            self.screen.set_focus(self._filter)  # now: Widget.focus lets the next key be faster
+        else:  # the key came before the list was there
+            self.call_after_refresh(self._filter.focus)
+
+    def _highlighted(self) -> str | None:
+        option = self._listing.highlighted_option
+        return None if option is None else option.id
+
+    def _highlight(self, chat: str | None) -> bool:
+        place = next((place for place, option in enumerate(self._listing.options) if option.id == chat), None)
+        if chat is None or place is None:
+            return False
+        self._listing.highlighted = place
+        return True
+
+    def _highlight_near(self, place: int) -> None:
+        """What took the place of a chat that went, else the one before."""
+        places = [place for place, option in enumerate(self._listing.options) if not option.disabled]
+        after = next((each for each in places if each >= place), None)
+        self._listing.highlighted = after if after is not None else next(reversed(places), None)
 
     def clear_filter(self) -> None:
         """Nothing is looked for any more."""
@@ -195,8 +251,9 @@ class Sidebar(Vertical):
         """The title of a listed chat."""
         return next((chat.title for chat in self._chats if chat.id == chat_id), "")
 
-    def on_descendant_focus(self) -> None:
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """The keys are told while they count."""
+        self._keys.update(HINTS_OF_LIST if event.widget is self._listing else HINTS_OF_FILTER)
         self.add_class("-keyboard")
 
     def on_descendant_blur(self) -> None:
@@ -209,11 +266,15 @@ class Sidebar(Vertical):
         if event.option_id is not None:
             self.post_message(self.Chosen(event.option_id))
 
-    def on_chat_list_filtered(self, event: ChatList.Filtered) -> None:
+    def on_chat_list_filtering(self, event: ChatList.Filtering) -> None:
         """Typing goes on in the filter."""
         event.stop()
         self._filter.focus()
-        self._filter.insert_text_at_cursor(event.text)
+
+    def on_filter_listing(self, event: Filter.Listing) -> None:
+        """Letters act from now on."""
+        event.stop()
+        self._listing.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Search as one types."""
@@ -226,23 +287,20 @@ class Sidebar(Vertical):
         self._listing.action_select()
 
     def on_line_input_stepped(self, event: LineInput.Stepped) -> None:
-        """Up and Down in the filter move in the list."""
+        """Up and Down in the filter move in the list; where nothing is looked for, the keyboard goes there."""
         event.stop()
-        count, highlighted = self._listing.option_count, self._listing.highlighted
-        if count:
-            self._listing.highlighted = min(max(0, (highlighted or 0) + event.step), count - 1)
+        if not self._filter.value:
+            self._listing.focus()
+        step = self._listing.action_cursor_down if event.step > 0 else self._listing.action_cursor_up
+        before = self._listing.highlighted
+        for _ in range(abs(event.step)):
+            step()
+            if self._wrapped(before, event.step):
+                self._listing.highlighted = before
+                break
+            before = self._listing.highlighted
 
-    def on_sidebar_unfiltered(self, event: Unfiltered) -> None:
-        """Back to the list."""
-        event.stop()
-        self._listing.focus()
-
-
-def _row(chat: Chat, is_open: bool, is_active: bool, now: float, snippets: Mapping[str, str]) -> Content:
-    title = set_cell_size(shortened(display_line(chat.title) or UNTITLED, TITLE_CELLS), TITLE_CELLS)
-    mark = Content.styled("▌", "$accent") if is_open else Content(" ")
-    dot = Content.styled("●", "$success") if is_active else Content(" ")
-    row = [mark, dot, Content(title), Content.styled(f" {age(now - chat.updated):>3}", "$meta")]
-    if snippet := display_line(snippets.get(chat.id, "")):
-        row.append(Content.styled(f"\n  {shortened(snippet, SNIPPET_CELLS)}", "$meta"))
-    return Content.assemble(*row)
+    def _wrapped(self, before: int | None, step: int) -> bool:
+        """Whether a step led from one end of the list to the other."""
+        now = self._listing.highlighted
+        return before is not None and now is not None and (now - before) * step < 0

@@ -10,17 +10,26 @@ COMMANDS = {
     "/cache": ("[K] [V]", "cache types: f16, bf16, q8_0, q4_0"),
     "/context": ("[tokens]", "size of the context"),
     "/threads": ("[n]", "threads that compute; 0 chooses"),
+    "/kv": ("", "look at the KV cache: context, memory, disk, turns"),
     "/new": ("[system prompt]", "new chat"),
     "/rename": ("[title]", "another title for this chat"),
+    "/export": ("[md|json] [path]", "write this chat into a file"),
     "/delete": ("", "put this chat into the trash"),
     "/undo": ("", "take back the last deletion"),
     "/retry": ("", "another answer, as a branch"),
     "/edit": ("", "edit your last message; what you send becomes a branch"),
     "/continue": ("", "go on with an answer that was stopped or interrupted"),
     "/system": ("[text]", "show or set the system prompt of this chat; - for none"),
+    "/preset": ("[name | save name]", "a system prompt with a name: take one, or keep this chat's"),
+    "/settings": ("[engine|sampling|history|store]", "all of it in one screen"),
+    "/history": ("[append|exact]", "keep the past as it was rendered, or render it anew each time"),
     "/temp": ("[0.7]", "show or set the temperature of this chat"),
     "/seed": ("[n]", "show or set the seed of this chat; -1 draws one each time"),
-    "/help": ("", "commands and keys"),
+    "/theme": ("[name]", "choose the colours, or show the themes"),
+    "/follow": ("[bottom|start|off]", "where the view goes while an answer comes"),
+    "/mouse": ("[on|off]", "the mouse for the app, or for the terminal to select text"),
+    "/keys": ("", "where the file of your keys is; one is made where there is none"),
+    "/help": ("[word]", "commands and keys"),
     "/quit": ("", "leave kvchat"),
 }
 
@@ -57,23 +66,14 @@ def read(text: str) -> Say | Command | Unknown:
     name, *rest = text.split(maxsplit=1)
     if name in COMMANDS:
         return Command(name, "".join(rest).strip())
-    nearest = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5) if name != "/" else []
     return Unknown(name, nearest[0] if nearest else "")
 
 
 def explain(text: str) -> str:
-    """What a command that is being typed does, or which ones begin like it; "" for what is none."""
-    if text.startswith("//"):
-        return ""
+    """What a command that is being typed does; "" for what is none, or not yet."""
     word = text.split(maxsplit=1)[0]
-    if word in COMMANDS:
-        argument, meaning = COMMANDS[word]
-        return f"{word} {argument}: {meaning}".replace(" :", ":")
-    if " " in text or "\n" in text:
+    if word not in COMMANDS:
         return ""
-    return "  ".join(name for name in COMMANDS if name.startswith(word))
-
-
-def lines() -> str:
-    """All commands, one a line."""
-    return "\n".join(" ".join((name, *filter(None, line))) for name, line in COMMANDS.items())
+    argument, meaning = COMMANDS[word]
+    return f"{word} {argument}: {meaning}".replace(" :", ":")

@@ -65,6 +65,7 @@ HINTS = "⏎ send  ^S chats  ^O browse  F2 model  F1 help"
 BUSY_HINTS = "esc stop  PgUp scroll"
 SHORTEST_PAUSE = 0.25  # seconds between two drawings
 BAR_CELLS = 8
+BAR_GLYPHS = ("━", "─")  # used, free
 LONGEST_MODEL = 28
 SHORT_MODEL = 8
 LEVELS = 11
@@ -142,7 +143,7 @@ def _meter(state: StatusState, level: int) -> list[Part]:
     if level >= 7:
         return [percent]
     full = round(share * BAR_CELLS)
-    bar = Part("━" * full, color), Part("━" * (BAR_CELLS - full), "$edge")
+    bar = Part("━" * full, color), Part("─" * (BAR_CELLS - full), "$edge")
     numbers = Part(f"{_thousands(state.used)}/{_thousands(state.context)}") if level < 3 else percent
     return [Part("ctx", until=4), *bar, numbers]
 
@@ -199,9 +200,9 @@ def _cells(parts: list[Part]) -> int:
 
 def _gap(before: Part, after: Part) -> str:
     """The two halves of the bar stand together, it is close to its name and numbers, the rest is further apart."""
-    if before.text.startswith("━"):
-        return "" if after.text.startswith("━") else " "
-    return " " if after.text.startswith("━") or before.text in GLYPHS.values() else "  "
+    if before.text.startswith(BAR_GLYPHS):
+        return "" if after.text.startswith(BAR_GLYPHS) else " "
+    return " " if after.text.startswith(BAR_GLYPHS) or before.text in GLYPHS.values() else "  "
 
 
 class StatusLine(Static):

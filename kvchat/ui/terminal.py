@@ -24,7 +24,7 @@ def owned_terminal(log_file: Path) -> Iterator[None]:
     """Send descriptors 1 and 2 to the log and give the terminal to Textual; undone at the end on every path."""
     terminal = next((fd for fd in (STDERR, STDOUT) if os.isatty(fd)), None)
     if terminal is None or not os.isatty(0):
-        raise UsageError("the app needs a terminal", 'without one: kvchat ask "..."')
+        raise UsageError("the app needs a terminal", 'without one: kvchat --plain, or kvchat ask "..."')
     log = open_log(log_file)
     sys.stdout.flush()
     sys.stderr.flush()

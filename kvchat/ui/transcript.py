@@ -20,7 +20,7 @@ from textual.strip import Strip
 
 from kvchat.ui.display import display_line
 from kvchat.ui.entry import Entry, Item, NoteKind
-from kvchat.ui.painter import PILL, Painter
+from kvchat.ui.painter import COMPONENTS, CSS, PILL, Painter
 from kvchat.ui.positions import Positions
 from kvchat.ui.selecting import highlight, selected_source
 
@@ -28,35 +28,15 @@ from kvchat.ui.selecting import highlight, selected_source
 class Transcript(ScrollView, can_focus=False):
     """Shows entries. Text comes in by methods, nothing goes out but the selection."""
 
-    DEFAULT_CSS = """
-    Transcript {
-        height: 1fr; overflow-x: hidden; overflow-y: scroll; scrollbar-size-vertical: 1;
-        & > .transcript--text { color: $foreground; background: $background; }
-        & > .transcript--user { color: $accent; background: $background; }
-        & > .transcript--heading { color: $primary; background: $background; }
-        & > .transcript--meta { color: $meta; background: $background; }
-        & > .transcript--info { color: $meta; background: $background; }
-        & > .transcript--warning { color: $warning; background: $background; }
-        & > .transcript--error { color: $error; background: $background; }
-        & > .transcript--mark { color: $warning; background: $background; }
-        & > .transcript--pill { color: $background; background: $primary; }
-    }
-    """
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "transcript--text",
-        "transcript--user",
-        "transcript--heading",
-        "transcript--meta",
-        "transcript--info",
-        "transcript--warning",
-        "transcript--error",
-        "transcript--mark",
-        "transcript--pill",
-    }
+    DEFAULT_CSS = (
+        "Transcript { height: 1fr; overflow-x: hidden; overflow-y: scroll; scrollbar-size-vertical: 1;" + CSS + "}"
+    )
+    COMPONENT_CLASSES: ClassVar[set[str]] = COMPONENTS
 
     def __init__(self, welcome: Sequence[str] = (), *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.follow = True
+        self.hold: str | None = None  # the entry at whose beginning following ends
         self._welcome = welcome
         self._items: list[Item] = []
         self._by_id: dict[str, int] = {}
@@ -65,21 +45,23 @@ class Transcript(ScrollView, can_focus=False):
         self._height = 0
         self._unseen = False
         self._notes = 0
+        self._unfolded = False  # whether reasoning is shown that was not folded by hand
         self._marked: str | None = None
+        self._marked_block = 0
 
     # ------------------------------------------------------------------ what is shown
 
     def show(self, entries: Iterable[Entry]) -> None:
         """Show these entries instead of what was shown, from their end."""
-        self._items = [Item(entry) for entry in entries]
+        self._items = [Item(entry, unfolded=self._unfolded) for entry in entries]
         self._by_id = {item.id: index for index, item in enumerate(self._items)}
-        self.follow = True
+        self.follow, self.hold = True, None
         self.screen.clear_selection()
         self._place()
 
     def add(self, entry: Entry) -> None:
         """One more entry at the end."""
-        item = Item(entry)
+        item = Item(entry, unfolded=self._unfolded)
         self._by_id[item.id] = len(self._items)
         self._items.append(item)
         if self._painter.width:
@@ -111,24 +93,54 @@ class Transcript(ScrollView, can_focus=False):
 
     def to_end(self) -> None:
         """Scroll to the end and follow what comes."""
-        self.follow = True
+        self.follow, self.hold = True, None
         self._place_view()
 
-    def mark(self, entry_id: str | None) -> None:
-        """Mark one entry, and no other, and bring it into view."""
+    def mark(self, entry_id: str | None, block: int = 0) -> None:
+        """Mark one block of an entry, and no other, and bring it into view. -1 is the last one."""
+        item = self._measured(entry_id or "")
         self._marked = entry_id
+        self._marked_block = 0 if item is None else min(block % len(item.blocks), len(item.blocks) - 1)
         self.refresh()
-        if entry_id is not None:
-            self.reveal(entry_id)
+        if item is not None:
+            self._reveal(self._by_id[item.id], *item.block_lines(self._marked_block))
+
+    @property
+    def marked(self) -> tuple[Item, int] | None:
+        """The entry and the block of it that are marked. An entry that grew may have other blocks than it had."""
+        item = self._measured(self._marked or "")
+        return None if item is None else (item, min(self._marked_block, len(item.blocks) - 1))
+
+    def fold(self, entry_id: str, unfolded: bool) -> None:
+        """Show all of an entry's reasoning, or one line of it."""
+        index = self._by_id[entry_id]
+        self._items[index].fold(unfolded)
+        self._grown(index, 0)
+
+    def fold_all(self) -> None:
+        """Show the reasoning of all entries, or fold it again."""
+        self._unfolded = not self._unfolded
+        for item in self._items:
+            item.fold(self._unfolded)
+        self._place()
 
     def reveal(self, entry_id: str) -> None:
         """Bring an entry into view: its end, or its beginning where it is too long."""
+        if (item := self._measured(entry_id)) is not None:
+            self._reveal(self._by_id[entry_id], 0, item.height - 1)
+
+    def _measured(self, entry_id: str) -> Item | None:
+        """An entry whose height is exact; None: there is none."""
         index = self._by_id.get(entry_id)
         if index is None or not self._painter.width:
-            return
+            return None
         self._measure(index)
         self.virtual_size = Size(self._painter.width, self._positions.total)
-        top, bottom = self._positions.top(index), self._positions.top(index + 1)
+        return self._items[index]
+
+    def _reveal(self, index: int, first: int, last: int) -> None:
+        """Bring these lines of an entry into view."""
+        top, bottom = self._positions.top(index) + first, self._positions.top(index) + last + 1
         line = self.scroll_offset.y
         if bottom - top > self._height or top < line:
             self.scroll_to(y=top, animate=False, immediate=True)
@@ -180,10 +192,18 @@ class Transcript(ScrollView, can_focus=False):
         self.virtual_size = Size(self._painter.width, self._positions.total)
         if self.follow:
             self._unseen = False
-            self._jump(self.max_scroll_y)
+            self._jump(self._followed())
         else:
             self._measure_view()
         self.refresh()
+
+    def _followed(self) -> int:
+        """The line at the top of the view that follows: such that the end is seen, or the beginning of what is held."""
+        index, end = self._by_id.get(self.hold or ""), int(self.max_scroll_y)
+        if index is None or self._positions.top(index) >= end:
+            return end
+        self.follow, self.hold = False, None
+        return self._positions.top(index)
 
     def _anchor(self) -> tuple[int, float] | None:
         """The entry at the top of the view, and how much of it is above."""
@@ -281,8 +301,15 @@ class Transcript(ScrollView, can_focus=False):
         index = self._positions.at(line)
         self._measure(index)
         item = self._items[index]
-        strip = self._painter.strip(item.kind, item.line(line - self._positions.top(index)), item.id == self._marked)
+        number = line - self._positions.top(index)
+        strip = self._painter.strip(item.kind, item.line(number), self._is_marked(item, number))
         return strip.apply_offsets(0, line)
+
+    def _is_marked(self, item: Item, number: int) -> bool:
+        if item.id != self._marked:
+            return False
+        first, last = item.block_lines(min(self._marked_block, len(item.blocks) - 1))
+        return first <= number <= last
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Strips for a part of the view, straight from the cache: no layout, no boxes."""

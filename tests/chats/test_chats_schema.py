@@ -25,7 +25,11 @@ def mode(path: Path) -> int:
 
 
 def insert_chat(connection: sqlite3.Connection, name: str) -> None:
-    connection.execute("INSERT INTO chats VALUES (?, 'title', 1, 1, '', 1, '', NULL, NULL, '{}')", (name,))
+    connection.execute(
+        """INSERT INTO chats (id, title, created, updated, system, clock, model, settings)
+        VALUES (?, 'title', 1, 1, '', 1, '', '{}')""",
+        (name,),
+    )
 
 
 def test_new_file_is_private_and_durable(tmp_path: Path) -> None:
@@ -41,7 +45,7 @@ def test_new_file_is_private_and_durable(tmp_path: Path) -> None:
             assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
             assert connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
             assert connection.execute("PRAGMA foreign_keys").fetchone() == (1,)
-            assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+            assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
             assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
     finally:
         os.umask(before)
@@ -72,14 +76,30 @@ def test_older_version_is_migrated_and_a_backup_kept(tmp_path: Path) -> None:
         # Still open, so the row is only in the -wal file: the backup must have it all the same.
         with closing(connect(path, (*MIGRATIONS, ADD_COLUMN))) as newer:
             assert newer.execute("SELECT id, colour FROM chats").fetchall() == [("kept", "none")]
-            assert newer.execute("PRAGMA user_version").fetchone() == (2,)
-    backup = tmp_path / "chats.db.v1.backup"
+            assert newer.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS) + 1,)
+    backup = tmp_path / f"chats.db.v{len(MIGRATIONS)}.backup"
     assert mode(backup) == 0o600
-    assert not (tmp_path / "chats.db.v1.backup.tmp").exists()
+    assert not backup.with_name(f"{backup.name}.tmp").exists()
     shutil.copy(backup, tmp_path / "restored.db")
     with closing(connect(tmp_path / "restored.db")) as restored:
         assert restored.execute("SELECT id FROM chats").fetchall() == [("kept",)]
-        assert restored.execute("PRAGMA user_version").fetchone() == (1,)
+        assert restored.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+
+
+def test_the_first_version_is_migrated(tmp_path: Path) -> None:
+    """Who gave the titles that are there is not known, so nobody but a person replaces them."""
+    path = tmp_path / "chats.db"
+    with closing(connect(path, MIGRATIONS[:1])) as first:
+        first.execute("INSERT INTO chats VALUES ('c', 'title', 1, 1, '', 1, '', NULL, NULL, '{}')")
+        first.execute("INSERT INTO messages VALUES (1, 'm', 'c', NULL, 'user', 'words', 1, '', '', NULL, NULL)")
+        first.execute("UPDATE chats SET head = 'm'")
+    with closing(ChatStore(path)) as store:
+        chat = store.get("c")
+        assert (chat.title, chat.title_by, chat.pinned_at, chat.head) == ("title", "person", None, "m")
+        assert store.search("words")[0].message == "m"
+        store.pin("c")
+        assert store.get("c").pinned_at is not None
+    assert (tmp_path / "chats.db.v1.backup").exists()
 
 
 def test_failed_migration_changes_nothing(tmp_path: Path) -> None:
@@ -90,8 +110,8 @@ def test_failed_migration_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(KvchatError, match="nowhere"):
         connect(path, (*MIGRATIONS, broken))
     with closing(connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
-        assert [row[1] for row in connection.execute("PRAGMA table_info(chats)")][-1] == "settings"
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+        assert "colour" not in [row[1] for row in connection.execute("PRAGMA table_info(chats)")]
 
 
 @pytest.mark.parametrize(

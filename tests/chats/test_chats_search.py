@@ -162,6 +162,20 @@ def test_no_more_than_asked_for(store: ChatStore) -> None:
     assert [hit.message for hit in store.search("日本", most=2)] == ["c59-u", "c58-u"]  # the newest first
 
 
+@pytest.mark.parametrize("query", ["hello", "日本", "hello 日本"])
+def test_one_message_of_each_chat(store: ChatStore, query: str) -> None:
+    """A chat full of hits does not hide the others."""
+    add(store, "quiet", "once: hello 日本 " + "and something else " * 50, title="Quiet")
+    for number in range(20):
+        question = Message(f"{number}", "loud", None, "user", "hello 日本", 1.0, "")
+        store.add_turn(Chat("loud", "Loud", 1.0, 1.0, "", 1.0, "", None), [question])
+    assert len(store.search(query)) == 21
+    assert {hit.chat for hit in store.search(query, most=2)} == {"loud"}
+    hits = store.search(query, most=2, per_chat=True)
+    assert [hit.chat for hit in hits] == ["loud", "quiet"]
+    assert all(query[:2] in hit.snippet for hit in hits)
+
+
 def test_a_commit_of_a_long_reply_indexes_it_once(store: ChatStore) -> None:
     """What a streamed reply writes each time does not grow with how often it was written."""
     add(store, "c", "hello")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from kvchat.chats.resolve import TITLE_LENGTH, title_of
 from kvchat.chats.schema import NotSavedError
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Branch, Chat, KnownIds, Message
@@ -193,22 +192,6 @@ def test_resolve_refuses(store: ChatStore, wanted: str, message: str, hint: str)
 def test_resolve_without_chats(store: ChatStore) -> None:
     with pytest.raises(KvchatError, match="no chats yet"):
         store.resolve("x")
-
-
-@pytest.mark.parametrize(
-    ("text", "title"),
-    [
-        ("Hello", "Hello"),
-        ("\n  \n  Second   line \twith gaps\nthird", "Second line with gaps"),
-        ("\u202eevil\x1b[2J", "evil␛[2J"),  # no overrides, no escapes
-        ("\u200b\n\u200b", "Untitled"),  # nothing to see
-        ("x" * 60, "x" * 60),
-        ("y" * 61, "y" * 59 + "…"),
-    ],
-)
-def test_title(text: str, title: str) -> None:
-    assert title_of(text) == title
-    assert len(title) <= TITLE_LENGTH
 
 
 # ------------------------------------------------------------------ search

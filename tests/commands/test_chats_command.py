@@ -12,7 +12,7 @@ import pytest
 
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Chat, Message
-from kvchat.commands.chats import run_ls, run_rename, run_restore, run_rm, run_search, run_show
+from kvchat.commands.chats import run_ls, run_pin, run_rename, run_restore, run_rm, run_search, run_show, run_unpin
 from kvchat.errors import KvchatError
 from kvchat.paths import Paths
 
@@ -76,6 +76,7 @@ def test_ls_json(paths: Paths) -> None:
         "model": "fake",
         "system": "",
         "deleted_at": None,
+        "pinned_at": None,
         "messages": 4,
     }
 
@@ -202,6 +203,19 @@ def test_rm_and_restore_json(paths: Paths) -> None:
     restored = json.loads(change(paths, run_restore, "older", json=True))
     assert removed["id"] == restored["id"] == "01C0"
     assert removed["deleted_at"] is not None and restored["deleted_at"] is None
+
+
+def test_pin_and_unpin(paths: Paths) -> None:
+    fill(paths)
+    assert change(paths, run_pin, "Older") == '"Older" is pinned.\n'
+    pinned = json.loads(change(paths, run_pin, "older", json=True))
+    assert pinned["pinned_at"] > 1e9 and pinned["updated"] == 2.0
+    assert [chat["pinned_at"] for chat in json.loads(ls(paths, json=True))] == [None, pinned["pinned_at"]]
+    assert [line.split()[4] for line in ls(paths).splitlines()[1:]] == ["␛]0;owned␇", "*"]
+    assert change(paths, run_unpin, "Older") == '"Older" is not pinned any more.\n'
+    assert json.loads(ls(paths, json=True))[1]["pinned_at"] is None
+    with pytest.raises(KvchatError, match="no chat"):
+        change(paths, run_pin, "nothing like it")
 
 
 def test_restore_of_what_is_not_in_the_trash(paths: Paths) -> None:

@@ -16,6 +16,7 @@ from kvchat.backend.protocol import EngineDied, LoadFailed, TurnFinished
 from kvchat.backend.values import Failure, Usage
 from kvchat.chats.store import ChatStore
 from kvchat.config import Settings
+from kvchat.ui.help import Help
 
 
 async def test_a_message_is_sent_and_answered(home: Path) -> None:
@@ -93,7 +94,7 @@ async def test_new_chat_and_back(home: Path) -> None:
             await send(pilot, "in the second chat")
             await sees(pilot, "Hello there.")
             listing = pilot.app.screen.query_one(OptionList)
-            await until(pilot, lambda: listing.option_count == 2)
+            await until(pilot, lambda: listing.option_count == 3)
             await pilot.press("ctrl+s", "down", "enter")
             await sees(pilot, "in the first chat")
             assert "in the second chat" not in shown(pilot)
@@ -180,7 +181,7 @@ async def test_a_model_that_cannot_be_loaded(home: Path) -> None:
             await until(pilot, lambda: "no engine" in status(pilot))
             await send(pilot, "kept in the prompt")
             assert room(pilot).prompt.text == "kept in the prompt"
-            await pilot.press("ctrl+s", "end", "enter")
+            await pilot.press("ctrl+s", "tab", "end", "enter")
             await sees(pilot, "readable later")
             await pilot.press("ctrl+c")
             await send(pilot, "not here either")
@@ -245,7 +246,8 @@ async def test_slash_commands(home: Path) -> None:
             assert room(pilot).prompt.text == "/hlep"
             room(pilot).prompt.put("")
             await send(pilot, "/help")
-            await sees(pilot, "/continue")
+            await until(pilot, lambda: isinstance(pilot.app.screen, Help))
+            await pilot.press("escape")
             await send(pilot, "//etc/hosts is a file")
             await sees(pilot, "▌ /etc/hosts is a file")
             await sees(pilot, "Hello there.")
@@ -352,7 +354,7 @@ async def test_nothing_foreign_is_markup_or_a_control_sequence(home: Path) -> No
             on.engine.come(make_ready(name=evil))
             await send(pilot, evil)
             await until(pilot, lambda: shown(pilot).count("[bold red]x[/]") >= 3)  # user, heading, answer
-            await until(pilot, lambda: pilot.app.screen.query_one(OptionList).option_count == 1)
+            await until(pilot, lambda: pilot.app.screen.query_one(OptionList).option_count == 2)
             on.engine.say(EngineDied(evil, (evil,), True), LoadFailed(Failure(evil, evil)))
             await sees(pilot, "It is being started again")
             await send(pilot, evil)  # refused, in a toast
@@ -363,19 +365,19 @@ async def test_nothing_foreign_is_markup_or_a_control_sequence(home: Path) -> No
             assert not any((ord(c) < 32 and c != "\n") or 0x7F <= ord(c) < 0xA0 or c == "\u202e" for c in text)
 
 
-async def test_help_and_notes_do_not_disturb_reading(home: Path) -> None:
+async def test_notes_do_not_disturb_reading(home: Path) -> None:
     with stage(home, lambda request: turn_events(request, ["line\n" * 60])) as on:
         async with on.app().run_test(size=(80, 20)) as pilot:
             await send(pilot, "long")
             await sees(pilot, "first 0.60 s")
             await pilot.press("pageup")
             before = lines(pilot)
-            await send(pilot, "/help")
+            await send(pilot, "/system")
             await pilot.pause()
             assert lines(pilot)[:-1] == before[:-1]
             assert "↓ new" in lines(pilot)[-1]
             await pilot.press("ctrl+end")
-            assert "/quit" in shown(pilot)
+            assert "This chat has no system prompt." in shown(pilot)
 
 
 async def test_the_mouse_selects_and_the_prompt_keeps_the_keyboard(home: Path) -> None:

@@ -207,9 +207,7 @@ async def test_the_line_below_the_prompt_tells_what_a_send_would_cost(home: Path
             await pilot.press("ctrl+c")
             await until(pilot, lambda: hint(pilot) == "")
             assert room(pilot).transcript.size.height == height
-            await pilot.press("/", "m")
-            await until(pilot, lambda: hint(pilot) == "/model")
-            await pilot.press("o", "d", "e", "l")
+            await pilot.press("/", "m", "o", "d", "e", "l")
             await until(pilot, lambda: hint(pilot).startswith("/model [name]: choose the model"))
             await pilot.pause(0.4)
             assert len(on.engine.forecasts) == 2

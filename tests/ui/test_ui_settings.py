@@ -163,8 +163,8 @@ def test_a_configuration_for_another_model(name: str, before: EngineConfig, afte
 
 def test_meters_in_numbers() -> None:
     need = MemoryNeed(cache=468 << 20, f16=1152 << 20, weights=2 * GIB, memory=8 * GIB, free=2 * GIB, fits=False)
-    assert cache_meter(need, 76).plain == "KV memory  " + "━" * 25 + "  468 MiB  f16: 1.1 GiB"
-    assert total_meter(need, 76).plain == "Total      " + "━" * 25 + "  2.5 GiB of 8.0 GiB, 2.0 GiB free"
+    assert cache_meter(need, 76).plain == "KV memory  " + "━" * 10 + "─" * 15 + "  468 MiB  f16: 1.1 GiB"
+    assert total_meter(need, 76).plain == "Total      " + "━" * 8 + "─" * 17 + "  2.5 GiB of 8.0 GiB, 2.0 GiB free"
     assert cache_meter(need, 30).plain == "KV memory  468 MiB  f16: 1.1 GiB"
     full = [span for span in cache_meter(need, 76).spans if span.style == "$primary"]
     assert full[0].end - full[0].start == round(25 * 468 / 1152)
@@ -243,7 +243,7 @@ async def test_walk_every_field_then_leave(desk: Desk) -> None:
             for _ in range(4):
                 await pilot.press("right")
                 seen.add(value(app, field))
-                config = screen(app)._config
+                config = screen(app)._engine.config
                 assert shapes.refusal(config.type_k, config.type_v, config.flash_attention) is None
             assert len(seen) > 2, field
             await pilot.press("down")
@@ -340,7 +340,7 @@ async def test_meters_equal_the_formula(desk: Desk) -> None:
             await pilot.press(*keys)
             cache = 2 * (k_bytes + v_bytes) * 4096
             assert f" {size_text(cache)}" in part(app, "meters").splitlines()[0]
-            config = screen(app)._config
+            config = screen(app)._engine.config
             total = make_plan(plans, Memory(), Wanted(4096, config.type_k, config.type_v)).chosen.total_bytes
             assert total > cache + model.size
             assert f" {size_text(total)} of 8.0 GiB" in part(app, "meters").splitlines()[1]

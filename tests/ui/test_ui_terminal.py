@@ -289,8 +289,20 @@ def test_wide_characters_keep_the_borders_straight(start: Start) -> None:
 def test_settings_open_and_close_without_a_change(start: Start, keys: bytes) -> None:
     terminal = start()
     terminal.send(keys)
-    terminal.wait_for("Model & cache")
+    terminal.wait_for("─ Settings ─")
     terminal.send(b"\x1b")
-    terminal.wait_until(lambda: "Model & cache" not in terminal.text(), "the chat again")
+    terminal.wait_until(lambda: "─ Settings ─" not in terminal.text(), "the chat again")
+    terminal.send(b"still here\r")
+    terminal.wait_for("echo 'still here'")
+
+
+@pytest.mark.parametrize("keys", [b"/model\r\x03", b"\x1bOQ\x03", b"\x1bOQ\x1b", b"\x10\x1b\x1bOP\x1b\x1bOR\x1b"])
+def test_a_screen_that_is_left_at_once(start: Start, keys: bytes) -> None:
+    """Opened and closed in one read: it is gone before it was drawn."""
+    terminal = start()
+    terminal.send(keys)
+    time.sleep(0.5)
+    terminal.send(b"\x1b")
+    time.sleep(0.3)
     terminal.send(b"still here\r")
     terminal.wait_for("echo 'still here'")

@@ -102,7 +102,7 @@ def follows(screen: str, rows: int, end: str) -> bool:
     if len(lines) != rows or ("fake-1b" not in lines[-1] and "%" not in lines[-1]):
         return False
     above = [line for line in lines[: -2 if rows < 10 else -5] if line]
-    return above[-1].endswith(end)
+    return bool(above) and above[-1].endswith(end)
 
 
 def test_all_sizes_while_an_answer_comes(terminal: Terminal) -> None:

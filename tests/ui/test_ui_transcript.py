@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from itertools import pairwise
 
 import pytest
@@ -12,7 +13,8 @@ from textual.geometry import Offset, Region
 from textual.selection import Selection
 from textual.strip import Strip
 
-from kvchat.ui.entry import Entry
+from kvchat.ui.entry import Entry, Kind, Line
+from kvchat.ui.painter import Painter
 from kvchat.ui.theme import VARIABLES
 from kvchat.ui.transcript import Transcript
 
@@ -50,7 +52,7 @@ async def test_lines_of_a_short_chat() -> None:
             "  ▌ there",
             "",
             "    Model 14:02",
-            "    General *Kenobi*.",
+            "    General Kenobi.",
             "    3 tokens",
             "",
             "",
@@ -240,3 +242,145 @@ async def test_what_a_terminal_would_obey_is_visible_or_gone() -> None:
         assert not any((ord(c) < 32 and c != "\n") or 0x7F <= ord(c) < 0xA0 or c == "\u202e" for c in text)
         assert "␛]0;title" in text
         assert "[bold]no markup[/]" in text
+
+
+def copied(transcript: Transcript, start: tuple[int, int] | None, end: tuple[int, int] | None) -> str:
+    """The source between two characters of the transcript, `(column, line)`."""
+    selection = Selection(None if start is None else Offset(*start), None if end is None else Offset(*end))
+    found = transcript.get_selection(selection)
+    return found[0] if found else ""
+
+
+async def test_a_selection_of_markdown_is_its_source() -> None:
+    text = "# Title\n\nSome **bold** words &amp; `code`.\n\n- one\n- two *three*\n\n```py\nx = 1\n\n\ty\n```\n\nend"
+    async with Host().run_test(size=(60, 30)) as pilot:
+        transcript = pilot.app.query_one(Transcript)
+        transcript.show([answer(1, text)])
+        await pilot.pause()
+        rows = view(transcript)
+
+        def at(shown: str) -> tuple[int, int]:
+            row = next(y for y, line in enumerate(rows) if shown in line)
+            return rows[row].index(shown), row
+
+        bold, title, two, code = at("bold"), at("Title"), at("two"), at("x = 1")
+        assert copied(transcript, bold, (bold[0] + 4, bold[1])) == "bold"
+        assert copied(transcript, (bold[0] + 2, bold[1]), (bold[0] + 7, bold[1])) == "ld** wo"
+        amp = at("&")
+        assert copied(transcript, amp, (amp[0] + 1, amp[1])) == "&amp;"
+        assert copied(transcript, title, (title[0] + 5, title[1])) == "# Title"  # the whole block
+        assert copied(transcript, at("itle"), bold) == "itle\n\nSome "
+        assert copied(transcript, two, (two[0] + 9, two[1])) == "two *three"
+        assert copied(transcript, at("one"), (60, two[1])) == "- one\n- two *three*"
+        tab = at("    y")
+        assert copied(transcript, code, (60, tab[1])) == "x = 1\n\n\ty"  # code from inside comes without its fence
+        assert copied(transcript, at("two"), (60, tab[1])) == "two *three*\n\n```py\nx = 1\n\n\ty\n```"
+        assert copied(transcript, at("py"), (60, at("end")[1])) == "```py\nx = 1\n\n\ty\n```\n\nend"
+        assert copied(transcript, None, None) == text
+
+
+async def test_folded_reasoning_is_not_copied_and_unfolds_for_all() -> None:
+    text = "<think>\nhmm\n</think>\n\nYes."
+    async with Host().run_test(size=(60, 30)) as pilot:
+        transcript = pilot.app.query_one(Transcript)
+        transcript.show([answer(1, text), answer(2, text), answer(3, "No.")])
+        await pilot.pause()
+        assert view(transcript)[1:4] == ["    ▸ thought · 1 word", "", "    Yes."]
+        assert copied(transcript, None, (60, 3)).strip() == "Yes."
+        transcript.fold("a2", True)
+        await pilot.pause()
+        assert view(transcript)[5:10] == ["    Model 14:02", "    ▾ thought · 1 word", "      hmm", "", "    Yes."]
+        transcript.fold_all()
+        transcript.add(answer(4, text))
+        await pilot.pause()
+        assert "\n".join(view(transcript)).count("▾ thought") == 3
+        assert copied(transcript, None, (60, 4)).strip() == text
+        transcript.fold_all()
+        await pilot.pause()
+        assert "\n".join(view(transcript)).count("▸ thought") == 3
+
+
+async def test_while_markdown_streams_only_its_last_rows_are_painted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    paint = Painter._draw
+    count = 0
+
+    def counting(self: Painter, kind: Kind, line: Line, marked: bool) -> Strip:
+        nonlocal count
+        count += 1
+        return paint(self, kind, line, marked)
+
+    monkeypatch.setattr(Painter, "_draw", counting)
+    text = "First **one**.\n\n" + "- item with words\n" * 10 + "\n```py\n" + "x = 1  # note\n" * 10 + "```\n\nend"
+    async with Host().run_test(size=(60, 40)) as pilot:
+        transcript = pilot.app.query_one(Transcript)
+        transcript.show([answer(1, "", live=True)])
+        await pilot.pause()
+        count = appends = 0
+        for end in range(0, len(text), 4):
+            transcript.append("a1", text[end : end + 4])
+            view(transcript)
+            appends += 1
+        assert count <= 3 * appends
+        transcript.finish("a1", "done")
+        await pilot.pause()
+        rows = view(transcript)
+        assert rows[1:4] == ["    First one.", "", "    • item with words"]
+        assert "▍" not in "".join(rows)
+
+
+async def test_an_answer_that_is_resized_while_it_streams_ends_as_the_whole() -> None:
+    text = "<think>\na b c\n</think>\n\n| a | b |\n|---|---|\n" + "| some words | more of them |\n" * 9 + "\nend of it"
+    async with Host().run_test(size=(100, 40)) as pilot:
+        transcript = pilot.app.query_one(Transcript)
+        transcript.show([answer(1, "", live=True)])
+        for number, end in enumerate(range(0, len(text), 20)):
+            transcript.append("a1", text[end : end + 20])
+            await pilot.resize_terminal(100 - 9 * (number % 8), 40)
+            await pilot.pause()
+        transcript.finish("a1", "")
+        await pilot.resize_terminal(50, 40)
+        await pilot.pause()
+        got = view(transcript)
+        transcript.show([answer(1, text)])
+        await pilot.pause()
+        assert [re.sub(r" · [\d.]+ s$", "", line) for line in got] == view(transcript)
+
+
+async def test_a_mark_moves_over_blocks_and_brings_them_into_view() -> None:
+    text = "\n\n".join(f"paragraph {n}\n" + "line\n" * 6 for n in range(9))
+    async with Host().run_test(size=(60, 12)) as pilot:
+        transcript = pilot.app.query_one(Transcript)
+        transcript.show([user(1, "one\n\ntwo"), answer(2, text, footer="3 tokens")])
+        await pilot.pause()
+
+        def marked() -> list[str]:
+            return [line[4:] for line in view(transcript) if line.startswith("  ▌")]
+
+        transcript.mark("a2", 3)
+        await pilot.pause()
+        assert marked() == ["paragraph 3", *["line"] * 6]
+        transcript.mark("a2", -1)
+        await pilot.pause()
+        assert marked() == ["paragraph 8", *["line"] * 6, "3 tokens"]
+        assert transcript.marked is not None
+        assert transcript.marked[0].block_text(transcript.marked[1]) == "paragraph 8\n" + "line\n" * 5 + "line"
+        transcript.mark("u1")
+        await pilot.pause()
+        assert marked() == ["you 14:02", "one", "", "two"]
+        transcript.mark(None)
+        await pilot.pause()
+        assert transcript.marked is None
+
+
+@pytest.mark.parametrize("width", [20, 33, 80])
+async def test_markdown_fills_every_row_of_cells(width: int) -> None:
+    table, code = "| 键 | b |\n|--|--:|\n| 值值值 | 1 |", "```py\n\tx = '键值' # ⚠️ long long long\n```"
+    text = f"# 键值\n\n> - `한국어` **문장** 👩‍💻⚠️🇰🇷\n\n{table}\n\n{code}"
+    async with Host().run_test(size=(width, 40)) as pilot:
+        transcript = pilot.app.query_one(Transcript)
+        transcript.show([answer(1, f"<think>{text}</think>\n\n{text}")])
+        transcript.fold_all()
+        await pilot.pause()
+        size = transcript.size
+        for strip in transcript.render_lines(Region(0, 0, size.width, size.height)):
+            assert cell_len(strip.text) == size.width

@@ -1,0 +1,215 @@
+"""The chat of `kvchat --plain`: the open conversation, its engine, and its turns. Must not read lines or know commands.
+
+All of it happens on the calling thread, as in `kvchat ask`; what other threads say comes by the inbox.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import Self
+
+from kvchat.backend.client import EngineClient, EngineFactory
+from kvchat.backend.protocol import ConfigureFailed, LoadFailed, Ready
+from kvchat.backend.values import EngineConfig, Usage
+from kvchat.chats.store import ChatStore
+from kvchat.chats.thread import StoreThread
+from kvchat.chats.types import Chat
+from kvchat.choosing import as_before, choice_to_keep, choose_model
+from kvchat.commands.plain_printing import PlainPrinter
+from kvchat.commands.report import summary
+from kvchat.commands.turn import Inbox, Interrupt, Outcome, TurnWatch, catch_signals
+from kvchat.config import Settings, engine_config
+from kvchat.conversation import Conversation
+from kvchat.errors import KvchatError
+from kvchat.library.find import ModelFile, drop_in_folders, find_models
+from kvchat.paths import Paths, ensure_private
+
+ENDS = {
+    "cancelled": "Stopped. /continue goes on.",
+    "length": "The answer ends at the limit of new tokens. /continue goes on.",
+    "context": "The context is full, so the answer ends here. See --ctx-size.",
+}
+
+
+class PlainChat:
+    """What stays while chats, models and caches change. A context manager: at its end engine and store are closed."""
+
+    def __init__(self, settings: Settings, paths: Paths, printer: PlainPrinter, make: EngineFactory) -> None:
+        self._settings = settings
+        self._paths = paths
+        self._printer = printer
+        self._make = make
+        self._inbox = Inbox()
+        self._stack = ExitStack()
+        self.store: StoreThread
+        self.engine: EngineClient
+        self.models: Sequence[ModelFile] = ()
+        self.conversation: Conversation
+        self.ending = False  # somebody wants the program to end
+
+    def begin(self, wanted: str | None, last: bool) -> Self:
+        """Open the chat `wanted`, or the last one, or a new one, and start the engine for it. KvchatError: there is no
+        such chat, no model, or the folders cannot be used."""
+        ensure_private(self._paths.state_folder)
+        self._stack.callback(self._say_unsaved)
+        self.store = StoreThread(self._paths.chats_db, self._inbox.put)
+        self._stack.callback(self.store.close)
+        latest = self.store.run(ChatStore.latest).result()
+        old = self.store.run(ChatStore.resolve, wanted).result() if wanted is not None else latest if last else None
+        if last and old is None:
+            raise KvchatError("there are no chats yet", "kvchat --plain starts one")
+        self.models = find_models(self._paths, drop_in_folders())
+        model = choose_model(self._settings, self.models, old, latest)
+        config = engine_config(as_before(self._settings, model.path, old), model.path, self._paths)
+        self.engine = self._make(config, self._inbox.put, self._paths.state_folder, self._paths.log_file)
+        self._stack.callback(self.engine.close)
+        self.engine.start()
+        if old is None:
+            self.new()
+        else:
+            self.open(old.id)
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    # ------------------------------------------------------------------ which chat
+
+    def new(self, system: str = "") -> None:
+        """A chat without messages; `system` "" takes the system prompt of the settings."""
+        settings = self._settings
+        self.conversation = Conversation.start(
+            self.store,
+            self.engine,
+            system=system or settings.system or "",
+            sampling=settings.sampling,
+            history=settings.history,
+            keep_kv=settings.kv,
+        )
+
+    def open(self, chat_id: str) -> None:
+        """Another chat."""
+        settings = self._settings
+        self.conversation = Conversation.open(
+            self.store,
+            self.engine,
+            chat_id,
+            system=settings.new_system,
+            sampling=settings.sampling,
+            history=settings.history,
+            keep_kv=settings.kv,
+        ).result()
+
+    def chats(self) -> tuple[Chat, ...]:
+        """All chats, the last used first."""
+        return tuple(summary.chat for summary in self.store.run(ChatStore.chats).result())
+
+    def find(self, words: str) -> Chat:
+        """The chat that `words` name. KvchatError: none, or several."""
+        return self.store.run(ChatStore.resolve, words).result()
+
+    # ------------------------------------------------------------------ turns
+
+    def turn(self, begin: Callable[[], Future[None]]) -> str:
+        """Carry out one turn, and say how it went: how it ended. KvchatError when there is no answer, KeyboardInterrupt
+        when somebody interrupts twice."""
+        with catch_signals(self._inbox), self._catch_end():
+            begin().result()
+            outcome = TurnWatch(self.conversation, self.engine.config, self._inbox, self._printer).run()
+        self._forget_interrupts()
+        self._keep_choice()
+        return self._finish(outcome)
+
+    def _finish(self, outcome: Outcome) -> str:
+        finished = outcome.finished
+        if finished is None:
+            return "cancelled"
+        if finished.usage.save_problem:
+            self._printer.note(f"the KV state of this turn is not kept: {finished.usage.save_problem}")
+        if finished.failure is not None:
+            raise KvchatError(finished.failure.message, finished.failure.hint or "/continue goes on")
+        if finished.reason in {"error", "died"}:
+            raise KvchatError("the engine gave up on this turn", "what had come is kept; /continue goes on")
+        if finished.reason in ENDS:
+            self._printer.status(ENDS[finished.reason])
+        self._printer.status(status(finished.usage))
+        if unsaved := self.conversation.unsaved:
+            raise KvchatError(f"this answer could not be saved: {unsaved.message}", unsaved.hint)
+        return finished.reason
+
+    def _keep_choice(self) -> None:
+        """The chat remembers with what it is run. Without that it can still go on."""
+        choice = choice_to_keep(self.engine.config, self._settings, self.conversation.chat)
+        try:
+            self.conversation.set_engine(
+                choice.model_path, choice.type_k, choice.type_v, choice.context, choice.flash_attention
+            ).result()
+        except KvchatError as error:
+            self._printer.problem(error)
+
+    # ------------------------------------------------------------------ the engine
+
+    def configure(self, config: EngineConfig) -> Ready | None:
+        """Go over to another model or cache, and wait until it is there; None: somebody did not want to wait.
+        KvchatError: it cannot be had."""
+        with catch_signals(self._inbox), self._catch_end():
+            self.engine.configure(config)
+            while True:
+                item = self._inbox.next()
+                match item:
+                    case Interrupt():
+                        return None
+                    case KvchatError():
+                        self._printer.problem(item)
+                        continue
+                self.conversation.apply(item)
+                match item:
+                    case Ready():
+                        for note in item.notes:
+                            self._printer.note(note)
+                        return item
+                    case LoadFailed(failure=failure) | ConfigureFailed(failure=failure):
+                        raise KvchatError(failure.message, failure.hint)
+
+    # ------------------------------------------------------------------ inside
+
+    @contextmanager
+    def _catch_end(self) -> Iterator[None]:
+        """A request to end, or the end of the terminal, interrupts as Ctrl+C does, and is remembered."""
+
+        def end(_signal: int, _frame: FrameType | None) -> None:
+            self.ending = True
+            self._inbox.put(Interrupt())
+
+        before = {each: signal.signal(each, end) for each in (signal.SIGTERM, signal.SIGHUP)}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def _forget_interrupts(self) -> None:
+        """One that came when the answer had just ended is not meant for the next."""
+        kept = []
+        while not self._inbox.empty():
+            kept.append(self._inbox.get_nowait())
+        for item in kept:
+            if not isinstance(item, Interrupt):
+                self._inbox.put(item)
+
+    def _say_unsaved(self) -> None:
+        for error in self._inbox.errors():
+            self._printer.problem(error)
+
+
+def status(usage: Usage) -> str:
+    """The line after an answer."""
+    saved = f" · saved {usage.saved_seconds:.1f} s" if usage.saved_seconds >= 0.05 else ""
+    return summary(usage) + saved

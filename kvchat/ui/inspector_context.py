@@ -1,0 +1,241 @@
+"""What is in the context: which messages, where their keys and values came from, how many cells are free.
+
+Pure functions from a conversation to values, and from values to lines. Counts are those of the engine and of the stored
+token ids; nothing is estimated. Must not know widgets or read files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Literal
+
+from textual.content import Content
+
+from kvchat.backend.protocol import Warmed
+from kvchat.chats.types import Message
+from kvchat.conversation import LiveTurn, read_usage
+from kvchat.ui.context_bar import FREE, Look, Stretch, bar, filled
+
+Origin = Literal["resident", "pages", "checkpoint", "computed", "written", "missing"]
+Who = Literal["user", "assistant", "unknown", "live"]
+
+ORIGINS: dict[Origin, Look] = {
+    "resident": Look("█", "$primary"),
+    "pages": Look("▓", "$success"),
+    "checkpoint": Look("▚", "$accent"),
+    "computed": Look("▒", "$warning"),
+    "written": Look("░", "$foreground"),
+    "missing": Look("╌", "$error"),
+}
+ORIGIN_WORDS: dict[Origin, str] = {
+    "resident": "resident",
+    "pages": "pages",
+    "checkpoint": "checkpoint",
+    "computed": "computed",
+    "written": "answer",
+    "missing": "to compute",
+}
+SPEAKERS: dict[Who, Look] = {
+    "user": Look("▀", "$accent"),
+    "assistant": Look("▄", "$primary"),
+    "unknown": Look("?", "$meta"),
+    "live": Look("▞", "$success"),
+}
+USED = Look("━", "$primary")
+WINDOW = Look("━", "$accent")
+LABEL_CELLS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The tokens of a message. "live": of the answer in progress; "unknown": of messages that cannot be told apart,
+    since the running model has no ids of them."""
+
+    who: Who
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextView:
+    """`used` of `reserved` cells (0: there is no context) at the moment that `when` names. `parts` and `origins` divide
+    the same tokens, in order; what is "missing" of them is in no cell. `system`: the first message has the system
+    prompt before it, in the same ids."""
+
+    when: str = ""
+    used: int = 0
+    reserved: int = 0
+    parts: tuple[Part, ...] = ()
+    origins: tuple[tuple[Origin, int], ...] = ()
+    system: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """Of the messages, `prompt` tokens were read and `written` tokens answered."""
+
+    when: str
+    messages: Sequence[Message]
+    prompt: int
+    written: int
+    origins: dict[Origin, int]
+    live: bool = False
+
+
+def context_view(
+    messages: Sequence[Message],
+    lengths: Mapping[str, int],
+    *,
+    live: LiveTurn | None,
+    generated: int,
+    warmed: Warmed | None,
+    reserved: int,
+    system: bool,
+) -> ContextView:
+    """`lengths`: how many ids of a message are known, by message. `generated`: tokens of the answer in progress."""
+    moment = _now(messages, live, generated) or _warmed(messages, lengths, warmed) or _after_last_turn(messages)
+    if moment is None:
+        return ContextView("nothing is read yet", 0, reserved, system=system)
+    origins = tuple((origin, count) for origin, count in moment.origins.items() if count > 0)
+    used = sum(count for origin, count in origins if origin != "missing")
+    return ContextView(moment.when, used, reserved, tuple(_parts(moment, lengths)), origins, system)
+
+
+def _now(messages: Sequence[Message], live: LiveTurn | None, generated: int) -> _Moment | None:
+    """While the turn goes on, from the moment at which its reuse is known."""
+    if live is None or live.restored is None:
+        return None
+    restored = live.restored
+    done = restored.computed if live.phase == "decode" else live.progress.done if live.progress is not None else 0
+    origins: dict[Origin, int] = {
+        "resident": restored.resident,
+        "pages": restored.pages,
+        "checkpoint": restored.checkpoint,
+        "computed": done,
+        "missing": restored.computed - done,
+        "written": generated,
+    }
+    return _Moment("now", messages, restored.reused + restored.computed, generated, origins, live=True)
+
+
+def _warmed(messages: Sequence[Message], lengths: Mapping[str, int], warmed: Warmed | None) -> _Moment | None:
+    """What was brought back when the chat was opened."""
+    if warmed is None:
+        return None
+    known = tuple(takewhile(lambda message: message.id in lengths, messages))
+    origins: dict[Origin, int] = {
+        "resident": warmed.reused - warmed.pages - warmed.checkpoint,
+        "pages": warmed.pages,
+        "checkpoint": warmed.checkpoint,
+        "missing": warmed.tokens - warmed.reused,
+    }
+    return _Moment("brought back, before the next turn", known, warmed.tokens, 0, origins)
+
+
+def _after_last_turn(messages: Sequence[Message]) -> _Moment | None:
+    """As the last answer of the branch left it."""
+    for end in range(len(messages), 0, -1):
+        usage = read_usage(messages[end - 1])
+        if usage is None or not usage.cells:
+            continue
+        read = min(usage.cells, usage.reused + usage.computed)
+        written = usage.cells - read
+        origins: dict[Origin, int] = {
+            "resident": usage.resident,
+            "pages": usage.pages,
+            "checkpoint": usage.checkpoint,
+            "computed": read - usage.reused,
+            "written": written,
+        }
+        return _Moment("after the last turn", messages[:end], read, written, origins)
+    return None
+
+
+def _parts(moment: _Moment, lengths: Mapping[str, int]) -> Iterator[Part]:
+    """The messages by their ids. One whose ids are not known yet has what the prompt has beyond the others; the last
+    one has what is left."""
+    if not moment.messages:
+        return
+    *earlier, last = moment.messages
+    unknown = [message for message in earlier if message.id not in lengths]
+    rest = max(0, moment.prompt - sum(lengths.get(message.id, 0) for message in earlier))
+    left = moment.prompt + moment.written
+    for message in earlier:
+        who: Who = message.role
+        tokens = lengths.get(message.id, 0)
+        if unknown and message is unknown[0]:
+            who, tokens = (who if len(unknown) == 1 else "unknown"), rest
+        tokens = min(tokens, left)
+        left -= tokens
+        if tokens:
+            yield Part(who, tokens)
+    if left:
+        yield Part("live" if moment.live else last.role, left)
+
+
+# ------------------------------------------------------------------ in lines
+
+
+def context_lines(view: ContextView, width: int, window: int | None = None) -> list[Content]:
+    """Three bars and what they mean. `window`: the first token that layers with a window still have; None: there are
+    no such layers."""
+    total = sum(part.tokens for part in view.parts)
+    cells = max(0, width - LABEL_CELLS)
+    lines = [_cells_line(view, cells)]
+    if not total:
+        lines.append(Content.styled(view.when.rjust(len(view.when) + LABEL_CELLS), "$meta"))
+        return lines
+    lines.append(_labelled("messages", bar([Stretch(part.tokens, SPEAKERS[part.who]) for part in view.parts], cells)))
+    origins = [Stretch(count, ORIGINS[origin]) for origin, count in view.origins]
+    lines.append(_labelled("came from", bar(origins, cells)))
+    if window is not None:
+        kept = [Stretch(window, FREE), Stretch(view.used - window, WINDOW), Stretch(total - view.used, FREE)]
+        lines.append(_labelled("window", bar(kept, cells)))
+    lines.append(_fitting(_speakers(view), width))
+    lines.append(_fitting(_sources(view), width))
+    return lines
+
+
+def _cells_line(view: ContextView, cells: int) -> Content:
+    if not view.reserved:
+        return _labelled("cells", Content(f"{view.used:,} used; there is no context now"))
+    share = view.used / view.reserved
+    numbers = f" {view.used:,} of {view.reserved:,} · {share:.0%}"
+    style = "$success" if share < 0.8 else "$warning" if share < 0.93 else "$error"
+    drawn = filled(share, max(0, cells - len(numbers)), Look(USED.glyph, style))
+    return _labelled("cells", Content.assemble(drawn, Content(numbers)))
+
+
+def _labelled(label: str, content: Content) -> Content:
+    return Content.assemble(Content.styled(label.ljust(LABEL_CELLS), "$meta"), content)
+
+
+def _speakers(view: ContextView) -> Iterator[tuple[Content, str]]:
+    """The legend of the messages, most wanted first: (glyph, words)."""
+    words: dict[Who, str] = {"user": "you", "assistant": "answers", "unknown": "not told apart", "live": "in progress"}
+    for who, look in SPEAKERS.items():
+        found = [part.tokens for part in view.parts if part.who == who]
+        if not found:
+            continue
+        times = f" ×{len(found)}" if who in ("user", "assistant") else ""
+        system = ", system prompt with the first" if who == "user" and view.system else ""
+        yield Content.styled(look.glyph, look.style), f" {words[who]}{times} {sum(found):,}{system}"
+
+
+def _sources(view: ContextView) -> Iterator[tuple[Content, str]]:
+    for origin, count in view.origins:
+        look = ORIGINS[origin]
+        yield Content.styled(look.glyph, look.style), f" {ORIGIN_WORDS[origin]} {count:,}"
+    if view.reserved:
+        yield Content.styled(FREE.glyph, FREE.style), f" free {view.reserved - view.used:,}"
+
+
+def _fitting(items: Iterator[tuple[Content, str]], width: int) -> Content:
+    """The legend in one line; closer together where it is too long."""
+    found = list(items)
+    for gap in ("   ", "  ", " "):
+        line = Content(gap).join([Content.assemble(glyph, words) for glyph, words in found])
+        if line.cell_length <= width:
+            break
+    return line
