@@ -229,6 +229,7 @@ def _add_chat_flags(parser: Parser) -> None:
     group.add_argument("--top-p", metavar="P", help="1 is off")
     group.add_argument("--min-p", metavar="P", help="0 is off")
     group.add_argument("--repeat-penalty", metavar="X", help="1 is off")
+    group.add_argument("--repeat-last-n", metavar="N", help="tokens that count for the penalty")
     group.add_argument("--stop", metavar="TEXT", action="append", help="end the answer before this text; repeatable")
     group.add_argument("--no-kv", dest="kv", action="store_false", help="compute everything, reuse and save nothing")
     group.add_argument("--kv-budget", metavar="SIZE", help="most that the KV state may take on disk, such as 8GiB")

@@ -226,7 +226,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("top_p", _probability, "--top-p"),
     Option("min_p", _probability, "--min-p"),
     Option("repeat_penalty", _repeat_penalty, "--repeat-penalty"),
-    Option("repeat_last_n", _repeat_last_n, ""),
+    Option("repeat_last_n", _repeat_last_n, "--repeat-last-n"),
     Option("predict", _predict, "-n/--predict"),
     Option("stop", _stop, "--stop"),
     Option("system", _text, "-s/--system"),

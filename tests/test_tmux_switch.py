@@ -29,7 +29,7 @@ def test_cache_type_and_back(terminal: Terminal) -> None:
     terminal.keys("Right", "Right")  # K cache: f16, bf16, q8_0
     terminal.until_text("0 of 48 tokens come back from pages")  # told before it is done
     terminal.keys("Escape")
-    terminal.until(lambda screen: "Model & cache" not in screen)
+    terminal.until(lambda screen: "─ Settings ─" not in screen)
     terminal.keys("/cache q8_0 q8_0", "Enter")
     terminal.until(lambda screen: " q8_0 " in screen.rpartition("╰")[2] and is_ready(screen))
     terminal.keys("And the sky?", "Enter")

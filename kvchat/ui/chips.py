@@ -92,7 +92,10 @@ class Chips:
             self._know(label, file)
 
     def count(self, label: str, tokens: int) -> str:
-        """The label that takes the place of `label`, with its number of tokens."""
+        """The label that takes the place of `label`, with its number of tokens; `label` itself, when the draft has been
+        sent meanwhile and it means nothing any more."""
+        if label not in self._files and label not in self._pastes:
+            return label
         size = f"{tokens:,} token{'' if tokens == 1 else 's'}"
         bare = self._bare.get(label, label)
         file = self._files.get(label)

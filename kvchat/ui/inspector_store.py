@@ -21,7 +21,7 @@ from kvchat.ui.wording import duration
 LABEL_CELLS = 14
 NUMBER_CELLS = 15
 BAR = Look("━", "$primary")
-NOT_SAVED = "KV is neither saved nor restored: --no-kv."
+NOT_SAVED = "KV is neither saved nor restored in this run."
 NOT_KEPT = "The state of this model cannot be kept on disk."
 
 

@@ -45,7 +45,7 @@ SECTIONS = (
     Section("List of chats", ("sidebar.ChatList", "sidebar.Filter")),
     Section("Chat", ("chat_screen.ChatScreen",)),
     Section("Everywhere", ("app.KvchatApp",)),
-    Section("Model and cache", ("settings_screen.SettingsScreen",)),
+    Section("Settings", ("settings_screen.SettingsScreen",)),
     Section("Models", ("model_picker.ModelPicker",)),
     Section("KV inspector", ("inspector.Inspector",)),
     Section("First run", ("first_run.FirstRun", "cache_choice.CacheChoice")),

@@ -60,8 +60,8 @@ class Measuring:
             self._letter = (ready.model.text_key, news.tokens)
         elif self._letter is not None:
             tokens = news.tokens - self._letter[1] + 1
-            if tokens > 1:
-                prompt.relabel(label, prompt.chips.count(label, tokens))
+            if tokens > 1 and (counted := prompt.chips.count(label, tokens)) != label:
+                prompt.relabel(label, counted)
             prompt.chips.settle(label)
         self._count()
         return True

@@ -13,7 +13,7 @@ KEYS: list[BindingType] = [
     Binding("ctrl+s", "chats", "List of chats", show=False, priority=True, id="chat.list"),
     Binding("ctrl+o", "browse", "Browse messages", show=False, id="chat.browse"),
     Binding("ctrl+p", "palette", "Everything that can be done, by name", show=False, id="chat.palette"),
-    Binding("f2", "settings", "Model and cache", show=False, id="chat.settings"),
+    Binding("f2", "settings", "Settings", show=False, id="chat.settings"),
     Binding("f3", "inspect", "KV inspector", show=False, id="chat.inspect"),
     Binding("pageup", "page(-1)", "Scroll up", show=False, id="chat.page-up"),
     Binding("pagedown", "page(1)", "Scroll down", show=False, id="chat.page-down"),

@@ -52,8 +52,8 @@ async def test_it_lists_actions_with_their_keys_and_all_commands(home: Path) -> 
 async def test_an_action_is_done(home: Path) -> None:
     with stage(home, turn_events) as on:
         async with on.app().run_test(size=(100, 30)) as pilot:
-            await palette(pilot, *"model and c")
-            assert rows(pilot)[1:3] == ["", "Model and cache" + rows(pilot)[2].removeprefix("Model and cache")]
+            await palette(pilot, *"settings")
+            assert rows(pilot)[1] == "" and rows(pilot)[2].startswith("Settings")
             await pilot.press("enter")
             await until(pilot, lambda: isinstance(pilot.app.screen, SettingsScreen))
 
@@ -163,7 +163,7 @@ def test_entries_of_one_name_are_not_one() -> None:
         ((), "Writing", ["Send;", "New chat", "/quit", "Undo", "Keys and commands"]),
         (("ctrl+o",), "Browsing messages", ["New chat", "/quit"]),
         (("ctrl+s",), "List of chats", ["Rename", "New chat"]),
-        (("f2",), "Model and cache", ["Save as default", "Keys and commands"]),
+        (("f2",), "Settings", ["Save as default", "Keys and commands"]),
         (("f3",), "KV inspector", ["Report to a file", "Keys and commands"]),
     ],
 )

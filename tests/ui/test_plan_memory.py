@@ -55,6 +55,7 @@ def test_a_build_for_a_gpu_is_told_by_its_libraries(
     (package / "__init__.py").touch()
     (package / "lib" / library).touch()
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "llama_cpp", raising=False)  # what is loaded is found where it was loaded from
     assert memory_for_engine(EngineConfig("m"), None, None) == Memory(ram)
 
 

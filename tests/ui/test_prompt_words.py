@@ -312,3 +312,9 @@ def test_the_line_of_a_text_that_was_sent() -> None:
     assert line_of(f"{BLOCK}\n\n{BLOCK}\n\nwhy?", "") == "why?"
     assert line_of(f"{BLOCK}\n\nwhy?", "x").startswith("```python a.py ⏎ x = 1")
     assert "the needle here" in line_of("hay " * 200 + "the needle here", "NEEDLE")
+
+
+def test_a_label_that_was_sent_before_it_was_counted() -> None:
+    """The engine's answer came when the draft, and all that its labels meant, was gone."""
+    label = Chips().fold("word " * 1000)
+    assert Chips().count(label, 1000) == label

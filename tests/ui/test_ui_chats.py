@@ -285,7 +285,7 @@ async def test_a_chat_is_exported_and_the_place_told(home: Path, tmp_path: Path)
             await until(pilot, lambda: "chat is empty" in toasts(pilot))
             await chat(pilot, "one")
             await pilot.press("ctrl+s", "tab", "x")
-            await sees(pilot, '"one" is in ')
+            await sees(pilot, '"one" is in')
             assert '"one" is in ' in toasts(pilot)  # the list may lie over the transcript
             (file,) = (home / "exports").iterdir()
             assert file.name.startswith("one-") and file.suffix == ".md"

@@ -285,4 +285,4 @@ async def test_f1_tells_the_keys(home: Path) -> None:
         async with on.app().run_test(size=(120, 60)) as pilot:
             await pilot.press("f1")
             await until(pilot, lambda: "another answer, as a branch" in text(pilot.app))
-            assert re.search(r"F2 +Model and cache", text(pilot.app))
+            assert re.search(r"F2 +Settings", text(pilot.app))
