@@ -48,7 +48,7 @@ class Context:
             sequences=sequences(model.geometry),
             type_k=config.type_k,
             type_v=config.type_v,
-            flash="on" if flash else "off",
+            flash="auto" if self.on_gpu and config.flash_attention == "auto" else "on" if flash else "off",
             threads=self.threads,
             rollback=rollback_rows(model.geometry),
             outputs=OUTPUTS,
@@ -80,6 +80,9 @@ class Context:
         self.decode([token], WARM_UP, output=True)
         self.native.synchronize()
         self.memory.probe()
+        kept = [shape for part, shape in self.memory.shapes.items() if part != "state"]
+        if kept:  # llama.cpp may have decided otherwise
+            self.flash = not kept[0].v_trans
         self.memory.clear()
 
     def decode(self, tokens: Sequence[int], position: int, *, output: bool) -> None:
@@ -133,25 +136,14 @@ class Context:
 
 def _context_size(model: Model, config: EngineConfig, *, on_gpu: bool) -> int:
     """The size asked for, else what is chosen for this model and this memory."""
-    if not config.context:
-        wanted = Wanted(0, config.type_k, config.type_v, config.flash_attention, config.gpu_layers)
-        return make_plan(model.subject, model.free_before, wanted).context
+    wanted = Wanted(config.context, config.type_k, config.type_v, config.flash_attention, config.gpu_layers)
+    plan = make_plan(model.subject, model.free_before, wanted)
     free = None if on_gpu else free_memory()  # there llama.cpp itself knows, and refuses
     needed = cache_bytes(model.geometry, config.type_k, config.type_v, config.context)
-    if free is not None and needed > free:
+    if config.context and free is not None and needed > free:
         raise KvchatError(
             f"a context of {config.context} tokens needs {needed / 2**30:.1f} GiB for its cache, "
             f"and {free / 2**30:.1f} GiB are free",
-            f"the largest that fits is about --ctx-size {_largest(model, config, free * 8 // 10)}",
+            f"the largest that fits is about --ctx-size {plan.chosen.largest_context or CELLS}",
         )
-    return config.context
-
-
-def _largest(model: Model, config: EngineConfig, room: int) -> int:
-    """The largest context, in multiples of 256 tokens, whose cache takes no more than `room` bytes."""
-    low, high = 1, max(1, config.context // CELLS)
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = cache_bytes(model.geometry, config.type_k, config.type_v, middle * CELLS) <= room
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return low * CELLS
+    return plan.context

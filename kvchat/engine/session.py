@@ -37,6 +37,7 @@ from kvchat.engine.speed import Speed
 from kvchat.engine.turn import Step, Turn
 from kvchat.engine.writing import PageWriter
 from kvchat.errors import KvchatError
+from kvchat.kv.namespace import Namespace
 from kvchat.kv.store import PageStore
 
 
@@ -61,19 +62,18 @@ class Session:
     def _build(self, config: EngineConfig) -> None:
         self.config = config
         self.context = Context(self.model, config, self._interrupt)
-        self._store = self._open_store(config)
-        self._writer = PageWriter(self._store) if self._store is not None else None
         namespace = page_namespace(self.model, self.context.cells, config)
+        self._store = self._open_store(config, namespace)
+        self._writer = PageWriter(self._store) if self._store is not None else None
         self._cells = Cells(self.context.memory, namespace.root)
         self._reuser = Reuser(self._cells, self._store)
         self._saver = None
         if self._store is not None and self._writer is not None:
             self._saver = Saver(self._cells, self._writer, self._store, page_labels(self.context))
 
-    def _open_store(self, config: EngineConfig) -> PageStore | None:
+    def _open_store(self, config: EngineConfig, namespace: Namespace) -> PageStore | None:
         if config.kv_folder is None or not self.model.geometry.kept:
             return None
-        namespace = page_namespace(self.model, self.context.cells, config)
         return PageStore(Path(config.kv_folder), namespace, config.kv_budget)
 
     def close(self) -> None:

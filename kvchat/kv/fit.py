@@ -63,12 +63,3 @@ def cache_bytes(geometry: Geometry, type_k: str, type_v: str, context: int) -> i
 def default_context(geometry: Geometry) -> int:
     """Tokens of the context where there is memory enough: as trained, at most DEFAULT_CONTEXT."""
     return min(geometry.context_trained or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
-
-
-def automatic_context(geometry: Geometry, type_k: str, type_v: str, free: int | None) -> int:
-    """Tokens of the context when nobody asks for a size: as trained, at most DEFAULT_CONTEXT, and halved until the
-    cache takes no more than half of the free memory (bytes, None: not known). KvchatError as in `cache_bytes`."""
-    size = default_context(geometry)
-    while free is not None and size > SMALLEST_CONTEXT and cache_bytes(geometry, type_k, type_v, size) > free // 2:
-        size //= 2
-    return size

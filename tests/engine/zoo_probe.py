@@ -25,9 +25,10 @@ from kvchat.engine.scheduler import Scheduler
 from kvchat.engine.session import Session
 
 STORY = "Once there was a cell that remembered every key it was given, and it was asked for them again. "
-QUESTIONS = [STORY * 2 + question for question in ("Which?", "And then?", "Why so?", "Who said it?", "Is it over?")]
-OTHER = STORY + "What was it called?"
-FEW = Sampling(temperature=0, max_tokens=8)
+TASK = "Write it down again, word for word."  # what even a model without training for chats answers
+QUESTIONS = [STORY * 2 + TASK] * 5
+OTHER = STORY + TASK
+FEW = Sampling(temperature=0, max_tokens=16)
 
 
 class Chat:

@@ -15,7 +15,7 @@ from kv_shapes import header
 from kvchat.errors import FormatError, KvchatError
 from kvchat.formats.gguf import TensorInfo, read_header
 from kvchat.kv.compute import workload
-from kvchat.kv.fit import automatic_context, cache_bytes, chunk, rollback_rows, sequences, uses_flash
+from kvchat.kv.fit import cache_bytes, chunk, rollback_rows, sequences, uses_flash
 from kvchat.kv.geometry import geometry
 from kvchat.kv.ledger import CacheConfig, ledger
 from kvchat.kv.needs import Memory, Need, Subject, room, subject
@@ -316,8 +316,3 @@ def test_the_cache_alone() -> None:
     shape = model().geometry
     assert cache_bytes(shape, "f16", "f16", 8192) == GIB
     assert cache_bytes(shape, "q8_0", "q8_0", 8192) == GIB * 34 // 64
-    assert automatic_context(shape, "f16", "f16", None) == 8192
-    assert automatic_context(shape, "f16", "f16", 2 * GIB) == 8192
-    assert automatic_context(shape, "f16", "f16", 2 * GIB - 2) == 4096
-    assert automatic_context(shape, "q8_0", "q8_0", 2 * GIB - 2) == 8192
-    assert automatic_context(shape, "f16", "f16", 0) == 512
