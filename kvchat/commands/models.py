@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json as jsonlib
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TextIO
 
 from kvchat.backend.values import CACHE_TYPES
@@ -13,10 +15,22 @@ from kvchat.errors import KvchatError
 from kvchat.formats.gguf import GgufHeader, read_header
 from kvchat.kv.geometry import Geometry, geometry
 from kvchat.kv.matching import PAGE_TOKENS
-from kvchat.library.find import ModelFile, check, drop_in_folders, find_models, part_paths, resolve
+from kvchat.library.cache import Fact, FactCache, Facts
+from kvchat.library.find import (
+    ModelFile,
+    check,
+    drop_in_folders,
+    fact_cache,
+    find_files,
+    find_models,
+    part_paths,
+    resolve,
+)
+from kvchat.library.pairing import Proposal, proposals
 from kvchat.paths import Paths
 
 _COLUMNS = ("name", "architecture", "attention", "parameters", "quantization", "size", "context", "source")
+_LISTED = "listed"  # of the facts about a file
 _NUMBERS = {"parameters", "size", "context"}
 
 
@@ -37,44 +51,86 @@ class _Entry:
     error: str | None
 
 
-def run_ls(paths: Paths, *, json: bool, out: TextIO) -> int:
-    """Print all models found, also those that cannot be used, with the reason. Exit code 0."""
-    entries = [_entry(model) for model in find_models(paths, drop_in_folders())]
+def run_ls(paths: Paths, *, json: bool, out: TextIO, folders: Sequence[Path] = ()) -> int:
+    """Print all models found, also in `folders`, and those that are damaged, with the reason. Exit code 0."""
+    files = find_files(paths, drop_in_folders(folders))
+    cache = fact_cache(paths)
+    entries = [_entry(file, cache) for file in files if not file.unfit]
+    cache.save()
     if json:
         print(jsonlib.dumps([asdict(entry) for entry in entries]), file=out)
-    elif entries:
+        return 0
+    if entries:
         _print_table(entries, out)
     else:
         print(f"no models; put a .gguf file into {clean_line(str(paths.models_folder))}", file=out)
+        print("or fetch one: kvchat models pull", file=out)
+    if left_out := len(files) - len(entries):
+        print(f"{left_out} other file{'s' * (left_out > 1)} that one cannot chat with: kvchat models scan", file=out)
     return 0
 
 
-def run_show(paths: Paths, name: str, /, *, json: bool, out: TextIO) -> int:
-    """Print what is known about one model, by name or path. KvchatError when there is no such model or it is broken."""
-    model = resolve(name, find_models(paths, drop_in_folders()))
+def run_show(paths: Paths, name: str, /, *, json: bool, out: TextIO, folders: Sequence[Path] = ()) -> int:
+    """Print what is known about one model, by name or path, and which models here could draft for it. KvchatError when
+    there is no such model or it is broken."""
+    models = find_models(paths, drop_in_folders(folders))
+    model = resolve(name, models)
     header = check(model)
     shape = geometry(header)
+    drafts = proposals(model, models)
     if json:
-        print(jsonlib.dumps(_facts(model, header, shape)), file=out)
+        listed = [{"name": each.model.name, "path": str(each.model.path), "why": each.why} for each in drafts]
+        print(jsonlib.dumps({**_facts(model, header, shape), "draft_models": listed}), file=out)
     else:
-        _print_facts(model, header, shape, out)
+        _print_facts(model, header, shape, drafts, out)
     return 0
 
 
-def _entry(model: ModelFile) -> _Entry:
-    entry = _Entry(model.name, None, None, None, None, model.size, None, str(model.path), model.source, None)
+def _entry(model: ModelFile, cache: FactCache) -> _Entry:
+    facts: Facts = {}
     try:
-        header = check(model)
-        entry = replace(
-            entry,
-            architecture=header.architecture,
-            parameters=_parameters(model, header),
-            quantization=header.quantization,
-        )
+        facts = cache.get(model.path, _LISTED, lambda: _listed(model))
+        error = _text(facts.get("error"))
+    except KvchatError as problem:  # not kept: files that are being copied have such
+        error = problem.message
+    except OSError as problem:
+        error = str(problem)
+    return _Entry(
+        model.name,
+        _text(facts.get("architecture")),
+        _text(facts.get("attention")),
+        _count_of(facts.get("parameters")),
+        _text(facts.get("quantization")),
+        model.size,
+        _count_of(facts.get("context_trained")),
+        str(model.path),
+        model.source,
+        error,
+    )
+
+
+def _text(fact: Fact) -> str | None:
+    return fact if isinstance(fact, str) else None
+
+
+def _count_of(fact: Fact) -> int | None:
+    return fact if isinstance(fact, int) else None
+
+
+def _listed(model: ModelFile) -> Facts:
+    """What `models ls` says of a file. KvchatError: it is damaged."""
+    header = check(model)
+    facts: dict[str, Fact] = {
+        "architecture": header.architecture,
+        "parameters": _parameters(model, header),
+        "quantization": header.quantization,
+        "error": None,
+    }
+    try:
         shape = geometry(header)
     except KvchatError as problem:
-        return replace(entry, error=problem.message)
-    return replace(entry, attention=shape.attention, context_trained=shape.context_trained)
+        return facts | {"error": problem.message}
+    return facts | {"attention": shape.attention, "context_trained": shape.context_trained}
 
 
 def _facts(model: ModelFile, header: GgufHeader, shape: Geometry) -> dict[str, object]:
@@ -130,7 +186,9 @@ def _cells(entry: _Entry) -> tuple[str, ...]:
     )
 
 
-def _print_facts(model: ModelFile, header: GgufHeader, shape: Geometry, out: TextIO) -> None:
+def _print_facts(
+    model: ModelFile, header: GgufHeader, shape: Geometry, drafts: Sequence[Proposal], out: TextIO
+) -> None:
     per_token = {kind: _bytes_per_token(shape, kind) for kind in CACHE_TYPES}
     facts = {
         "name": model.name,
@@ -147,6 +205,7 @@ def _print_facts(model: ModelFile, header: GgufHeader, shape: Geometry, out: Tex
         "state": f"{size_text(shape.state_bytes)} per chat" if shape.state_bytes else "-",
         "reuse": _reuse(shape),
         "chat template": "yes" if header.chat_template else "none, ChatML is used",
+        "draft models": "; ".join(f"{each.model.name} ({each.why})" for each in drafts) or "none found",
         "path": str(model.path),
         "source": model.source,
     }

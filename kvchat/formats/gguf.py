@@ -21,16 +21,16 @@ from typing import NamedTuple
 from kvchat.errors import FormatError
 from kvchat.formats.bounded import BoundedReader
 from kvchat.formats.ggml import FILE_TYPES, GGML_TYPES, GgmlType
+from kvchat.formats.ollama import blob_name
 
 MAGIC = b"GGUF"
 LONGEST_STRING = 1 << 20
 LONGEST_ARRAY = 1024
 _KEPT_BYTES = 16 << 20
 _NUMBER_BYTES = 40  # what a number in a tuple takes, or a little more
-_LONGEST_NAME = 1 << 16
-_MOST_KEYS = 1 << 16
-_MOST_TENSORS = 1 << 17
-_MOST_STRINGS = 8 << 20
+LONGEST_NAME = 1 << 16
+_MOST_KEYS, _MOST_TENSORS = 1 << 16, 1 << 17
+_MOST_STRINGS, _MOST_STRING_BYTES = 2 << 20, 256 << 20  # the largest vocabularies have a quarter of it
 _SAMPLE = 4096
 _LONGEST_TENSOR_NAME = 63
 _MOST_DIMENSIONS = 4
@@ -153,9 +153,9 @@ class GgufHeader:
 
 
 def model_name(path: Path) -> str:
-    """What a model is called: its file without suffix, and without the number of the part if it is split."""
+    """What a model is called: as Ollama has it, else its file without suffix and without the number of a part."""
     part = PART_NAME.fullmatch(path.stem)
-    return part["stem"] if part else path.stem
+    return blob_name(path) or (part["stem"] if part else path.stem)
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -165,7 +165,7 @@ def read_header(path: Path) -> GgufHeader:
     the file cannot be read at all.
     """
     with BoundedReader(path) as reader:
-        return _Parser(path, reader).header()
+        return HeaderParser(path, reader).header()
 
 
 def fingerprint(path: Path, header: GgufHeader) -> str:
@@ -181,7 +181,7 @@ def fingerprint(path: Path, header: GgufHeader) -> str:
     return digest.hexdigest()
 
 
-class _Parser:
+class HeaderParser:
     """One pass over a header. Holds what the checks of a whole file need: the budget for what is kept."""
 
     def __init__(self, path: Path, reader: BoundedReader) -> None:
@@ -192,9 +192,7 @@ class _Parser:
 
     def header(self) -> GgufHeader:
         version = self._version()
-        tensors, keys = self._reader.u64(), self._reader.u64()
-        self._check_count(keys, "metadata keys", _MOST_KEYS, 13)
-        self._check_count(tensors, "tensors", _MOST_TENSORS, 24)
+        tensors, keys = self._counts()
         metadata = self._metadata(keys)
         table = self._tensors(tensors)
         end = self._reader.position
@@ -222,6 +220,12 @@ class _Parser:
             raise self._fail(f"GGUF version {version} is newer than this program", "update kvchat")
         return version
 
+    def _counts(self) -> tuple[int, int]:
+        tensors, keys = self._reader.u64(), self._reader.u64()
+        self._check_count(keys, "metadata keys", _MOST_KEYS, 13)
+        self._check_count(tensors, "tensors", _MOST_TENSORS, 24)
+        return tensors, keys
+
     def _check_count(self, count: int, what: str, most: int, smallest: int) -> None:
         if count > most or count * smallest > self._reader.remaining:
             raise self._fail(f"damaged header: {count} {what} in {self._reader.size} bytes")
@@ -235,7 +239,7 @@ class _Parser:
     def _metadata(self, count: int) -> dict[str, Value]:
         metadata: dict[str, Value] = {}
         for _ in range(count):
-            key = self._name("a key", _LONGEST_NAME)
+            key = self._name("a key", LONGEST_NAME)
             if key in metadata:
                 raise self._fail(f"damaged header: the key {_short(key)} occurs twice")
             metadata[key] = self._value(key)
@@ -271,7 +275,7 @@ class _Parser:
             self._strings += length
             self._check_count(self._strings, f"strings up to {_short(key)}", _MOST_STRINGS, 0)
             self._check_count(length, f"strings in {_short(key)}", _MOST_STRINGS, 8)
-            self._reader.skip_strings(length)
+            self._reader.skip_strings(length, _MOST_STRING_BYTES)
             return Array("string", length, None)
         if kind == _ARRAY:
             raise self._fail(f"damaged header: {_short(key)} is an array of arrays")

