@@ -26,11 +26,15 @@ def effective_budget(budget: int, folder: Path, used: int) -> int:
     return min(LARGEST_AUTOMATIC, (shutil.disk_usage(folder).free + used) // AUTOMATIC_SHARE)
 
 
-def make_room(folder: PageFolder, index: PageIndex, excess: int, protected: Collection[bytes]) -> None:
-    """Delete pages until `excess` bytes are gone: least recently used first, leaves before roots, never a pinned or
-    protected one. Raises StoreUnwritable, with nothing more to delete or when deleting fails."""
+def make_room(
+    folder: PageFolder, index: PageIndex, excess: int, protected: Collection[bytes], *, drafts_only: bool = False
+) -> None:
+    """Delete pages until `excess` bytes are gone: those of drafts first, then least recently used first, leaves before
+    roots, never a pinned or protected one. Raises StoreUnwritable, with nothing more to delete or when deleting fails.
+    """
     while excess > 0:
-        leaves = index.leaves(len(protected) + 8)  # so that one of them is not protected, if there is one
+        enough = len(protected) + 8  # so that one of them is not protected, if there is one
+        leaves = index.leaves(enough, drafts_only=drafts_only)
         victims = [row for row in leaves if row.key not in protected]
         if not victims:
             raise StoreUnwritable(

@@ -60,6 +60,12 @@ def cache_bytes(geometry: Geometry, type_k: str, type_v: str, context: int) -> i
     return ledger(geometry, config).bytes
 
 
+def draft_context(geometry: Geometry, context: int) -> int:
+    """Tokens of the context of a draft model beside one of `context`: as many, but none that it was not trained for,
+    where some architectures cannot go."""
+    return min(context, geometry.context_trained or context)
+
+
 def default_context(geometry: Geometry) -> int:
     """Tokens of the context where there is memory enough: as trained, at most DEFAULT_CONTEXT."""
     return min(geometry.context_trained or DEFAULT_CONTEXT, DEFAULT_CONTEXT)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvchat.errors import FormatError, KvchatError
-from kvchat.formats.ggml import row_bytes, type_named
+from kvchat.formats.ggml import GgmlType, row_bytes, type_named
 from kvchat.formats.gguf import GgufHeader
 from kvchat.kv import architectures as arch
 from kvchat.kv.hparams import Hparams
@@ -41,8 +41,10 @@ class Geometry:
 
     `layers`: blocks of the model. `cache`: the layers that keep KV, in llama.cpp's order. `head_k`, `head_v`: head
     sizes, 0 when layers differ. `head_sizes`: all (K, V) head sizes that occur. `window`: tokens that window layers
-    look back, 0 without; `chunked`: not that many tokens, but to the last multiple of it. `rotates`: whether quantized
-    K, quantized V are stored rotated. `state_bytes`: recurrent state of one sequence, whatever its length.
+    look back, 0 without; `chunked`: not that many tokens, but to the last multiple of it. `rotates`: whether llama.cpp
+    wants quantized K, quantized V rotated; `blocks`: elements of the blocks in which K rows and V rows then really are
+    (0: they are not), of the layers that keep all tokens and of those that keep a window. `state_bytes`: recurrent
+    state of one sequence, whatever its length.
 
     `parts`: what the state of a sequence consists of, in llama.cpp's order: rows of the layers that keep all tokens,
     rows of those that keep a window, a recurrent state; empty where kvchat cannot take it apart, and so cannot keep it.
@@ -60,6 +62,7 @@ class Geometry:
     window: int
     chunked: bool
     rotates: tuple[bool, bool]
+    blocks: tuple[tuple[int, int], tuple[int, int]]
     state_bytes: int
     context_trained: int
     parts: tuple[Part, ...]
@@ -87,6 +90,23 @@ class Geometry:
         True when any part of the cache does: layers that keep a window may have heads of their own.
         """
         return _quantized(type_k) and self.rotates[0], _quantized(type_v) and self.rotates[1]
+
+    def rotation(self, part: Part, type_k: str, type_v: str) -> tuple[int, int]:
+        """Elements of the Walsh-Hadamard blocks in which llama.cpp stores K rows and V rows of a part, 0: as they are.
+        When LLAMA_ATTN_ROT_DISABLE is not set."""
+        if part == "state":
+            return 0, 0
+        key, value = self.blocks[part == "window"]
+        return key if _quantized(type_k) else 0, value if _quantized(type_v) else 0
+
+    def saved_types(self, type_k: str, type_v: str, wanted: str) -> tuple[str, str]:
+        """The cache types in which K and V of a cache are saved when `wanted` is asked for on disk: that, where it
+        takes less room; as they are where it does not, where the model cannot have it, or for "same"."""
+        if wanted == "same":
+            return type_k, type_v
+        kinds = [min(type_named(kind), type_named(wanted), key=GgmlType.bits) for kind in (type_k, type_v)]
+        found = kinds[0].name, kinds[1].name
+        return found if self.refusal(*found, "auto") is None else (type_k, type_v)
 
     def first_visible(self, position: int) -> int:
         """The first position that a token at `position` sees in the layers that keep a window; 0 without a window."""
@@ -145,6 +165,7 @@ def geometry(header: GgufHeader) -> Geometry:
         window=window,
         chunked=hparams.chunked,
         rotates=(_rotates(hparams, cache, 0), _rotates(hparams, cache, 1)),
+        blocks=(_blocks(hparams, cache, windowed=False), _blocks(hparams, cache, windowed=True)),
         state_bytes=sum(map(hparams.is_recurrent, range(hparams.all_layers))) * hparams.state_elements() * _F32,
         context_trained=hparams.count("context_length"),
         parts=_parts(hparams, window),
@@ -174,12 +195,27 @@ def _cache_layers(hparams: Hparams) -> tuple[CacheLayer, ...]:
 
 
 def _rotates(hparams: Hparams, cache: tuple[CacheLayer, ...], side: int) -> bool:
-    """llama.cpp asks the first layer of the model, but each part of the cache must have heads of one size."""
-    sizes: dict[bool, set[int]] = {}
-    for layer in cache:
-        if layer.value or side == 0:
-            sizes.setdefault(layer.window, set()).add(hparams.head_sizes(layer.index)[side])
-    return hparams.head_sizes(0)[side] % _ROTATED_HEAD == 0 and any(len(heads) == 1 for heads in sizes.values())
+    """Whether any part of the cache is rotated."""
+    return any(_rotated_head(hparams, cache, windowed=windowed, side=side) for windowed in (False, True))
+
+
+def _rotated_head(hparams: Hparams, cache: tuple[CacheLayer, ...], *, windowed: bool, side: int) -> int:
+    """The size of the heads of a part that is rotated, 0 of one that is not. llama.cpp asks the first layer of the
+    model, but each part of the cache must have heads of one size."""
+    layers = [layer for layer in cache if layer.window == windowed and (layer.value or side == 0)]
+    sizes = {hparams.head_sizes(layer.index)[side] for layer in layers}
+    return sizes.pop() if hparams.head_sizes(0)[side] % _ROTATED_HEAD == 0 and len(sizes) == 1 else 0
+
+
+def _blocks(hparams: Hparams, cache: tuple[CacheLayer, ...], *, windowed: bool) -> tuple[int, int]:
+    """K: the largest power of two that divides the head, V: the smallest block (llama-kv-cache.cpp, build_input_k_rot,
+    build_input_v_rot). With MLA, and in hybrid models with a window, llama.cpp says that it rotates and does not
+    (llama-graph.cpp, build_attn of K alone, build_inp_mem_hybrid_iswa)."""
+    hybrid_window = hparams.architecture in arch.HYBRID and any(layer.window for layer in cache)
+    if hybrid_window or not any(layer.value for layer in cache):
+        return 0, 0
+    key, value = (_rotated_head(hparams, cache, windowed=windowed, side=side) for side in (0, 1))
+    return max(key & -key, _ROTATED_HEAD) if key else 0, _ROTATED_HEAD if value else 0
 
 
 def _attention(hparams: Hparams, window: int) -> Attention:

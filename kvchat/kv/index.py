@@ -16,7 +16,7 @@ from kvchat.kv.database import Database
 from kvchat.kv.folder import PageFolder
 from kvchat.kv.rows import LATEST, LONGEST, MOST, Row, check_row, scan
 
-VERSION = 3
+VERSION = 4
 
 _COLUMNS = ", ".join(field.name for field in fields(Row))
 _SELECT = f"SELECT {_COLUMNS} FROM pages"  # noqa: S608 (constants only)
@@ -42,17 +42,18 @@ _SCHEMA = (
         last_use REAL NOT NULL CHECK (last_use BETWEEN 0 AND {LATEST}),
         hits INTEGER NOT NULL CHECK (typeof(hits) = 'integer' AND hits BETWEEN 0 AND {MOST}),
         seconds_saved REAL NOT NULL CHECK (seconds_saved BETWEEN 0 AND {LONGEST}),
+        draft INTEGER NOT NULL CHECK (draft IN (0, 1)),
         pinned INTEGER NOT NULL CHECK (pinned IN (0, 1)),
         PRIMARY KEY (namespace, key)
     ) WITHOUT ROWID""",
     "CREATE INDEX pages_by_parent ON pages (namespace, parent, kind, tag, ids)",
-    "CREATE INDEX pages_by_use ON pages (last_use, position DESC, kind)",
+    "CREATE INDEX pages_by_use ON pages (draft DESC, last_use, position DESC, kind)",
     "CREATE INDEX pages_by_size ON pages (bytes)",
 )
 _LEAVES = (
-    f"{_SELECT} AS page WHERE NOT pinned AND NOT EXISTS "  # noqa: S608
+    f"{_SELECT} AS page WHERE NOT pinned AND draft >= ? AND NOT EXISTS "  # noqa: S608
     "(SELECT 1 FROM pages AS child WHERE child.namespace = page.namespace AND child.parent = page.key) "
-    "ORDER BY last_use, position DESC, kind LIMIT ?"
+    "ORDER BY draft DESC, last_use, position DESC, kind LIMIT ?"
 )
 
 
@@ -118,10 +119,10 @@ class PageIndex:
         """All pages of all namespaces, parents before children of one chain."""
         return self._select("ORDER BY namespace, position, key")
 
-    def leaves(self, limit: int) -> list[Row]:
-        """Pages that may be deleted without losing others: no child, not pinned; least recently used first, and then a
-        checkpoint before the page in which it lies."""
-        return self._database.read(lambda connection: _rows(connection.execute(_LEAVES, (limit,))), [])
+    def leaves(self, limit: int, *, drafts_only: bool = False) -> list[Row]:
+        """Pages that may be deleted without losing others: no child, not pinned; those of drafts first, then least
+        recently used first, and then a checkpoint before the page in which it lies."""
+        return self._database.read(lambda connection: _rows(connection.execute(_LEAVES, (drafts_only, limit))), [])
 
     def total_bytes(self) -> int:
         query = f"SELECT coalesce(sum(bytes), 0) FROM pages WHERE bytes BETWEEN 0 AND {MOST}"  # noqa: S608
@@ -158,10 +159,10 @@ class PageIndex:
         values = [(now, seconds, namespace, key) for key, seconds in saved]
         self._database.write(lambda connection: connection.executemany(query, values))
 
-    def touch(self, namespace: str, keys: Collection[bytes], now: float) -> None:
-        """Pages are in use: they shall be the last to go, in the eyes of every process."""
-        query = "UPDATE pages SET last_use = ? WHERE namespace = ? AND key = ?"
-        values = [(now, namespace, key) for key in keys]
+    def touch(self, namespace: str, keys: Collection[bytes], now: float, *, draft: bool = False) -> None:
+        """Pages are in use, by a draft or not: they shall be the last to go, in the eyes of every process."""
+        query = "UPDATE pages SET last_use = ?, draft = min(draft, ?) WHERE namespace = ? AND key = ?"
+        values = [(now, draft, namespace, key) for key in keys]
         self._database.write(lambda connection: connection.executemany(query, values))
 
     def _siblings(self, namespace: str, parent: bytes, tag: str, condition: str, *values: object) -> list[Row]:
@@ -177,8 +178,8 @@ def _rows(cursor: sqlite3.Cursor) -> list[Row]:
 
 
 def _row(values: Sequence[Any]) -> Row:
-    """SQLite has no booleans: the last column comes as 0 or 1. Raises sqlite3.DatabaseError about a damaged file."""
-    converted = [*values[:-1], bool(values[-1])]
+    """SQLite has no booleans: the last columns come as 0 or 1. Raises sqlite3.DatabaseError about a damaged file."""
+    converted = [*values[:-2], *map(bool, values[-2:])]
     try:
         return check_row(Row(*converted))
     except FormatError as error:

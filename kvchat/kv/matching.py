@@ -6,12 +6,14 @@ Owns the walk along the chain keys; must not read page files: the index is belie
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kvchat.formats.page import chain_packed, pack_ids
+from kvchat.formats.page import chain_evict, chain_packed, pack_ids
+from kvchat.formats.past import Eviction, Range, Span, dead, live, spans
 from kvchat.kv.index import PageIndex
+from kvchat.kv.lineage import sources_of, tag_of
 from kvchat.kv.rows import Row
 
 PAGE_TOKENS = 128
@@ -22,7 +24,8 @@ class Hit:
     """A page whose first `take` of `rows` tokens are those at [start, start + take) of the ids that were asked for.
 
     `ids` are all of its tokens, packed; `seconds` is what computing all of its rows took. Only the last `complete` of
-    its tokens have their rows of a window.
+    its tokens have their rows of a window. `namespace` is the one that the page lies in, "" the store's own; rows of
+    its first `skip` tokens are taken from another page.
     """
 
     key: bytes
@@ -34,11 +37,18 @@ class Hit:
     take: int
     seconds: float
     complete: int
+    namespace: str = ""
+    skip: int = 0
+
+    @property
+    def first(self) -> int:
+        """The first token whose rows are taken from it."""
+        return self.start + self.skip
 
     def lacks(self, end: int, window: int) -> bool:
         """Whether the page does not have the rows of a window that the token after the first `end` looks back at."""
         gap = self.start + self.rows - self.complete
-        return window > 1 and self.start < gap and end - window + 1 < gap
+        return window > 1 and self.first < gap and end - window + 1 < gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,7 @@ class Checkpoint:
     bytes: int
     seconds: float
     tag: str = ""
+    namespace: str = ""
 
     @property
     def rows(self) -> int:
@@ -60,6 +71,7 @@ class Checkpoint:
 
     take = rows
     complete = rows
+    skip = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,40 +87,90 @@ class Match:
         end = self.tokens
         for hit in reversed(self.hits):
             if hit.lacks(end, window):
-                end = hit.start
+                end = hit.first
         return end
 
-    @property
-    def spans(self) -> list[tuple[bytes, bytes]]:
-        """Of each page the history in front of it, and its ids as far as they were matched, packed."""
-        return [(hit.parent, hit.ids[: 4 * hit.take]) for hit in self.hits]
+    def spans(self, namespace: str = "") -> list[tuple[bytes, bytes]]:
+        """Of each page in the namespace the history in front of it, and its ids as far as they were matched, packed."""
+        return [(hit.parent, hit.ids[: 4 * hit.take]) for hit in self.hits if hit.namespace == namespace]
+
+    def upto(self, end: int) -> Match:
+        """The pages of the first `end` tokens."""
+        kept = [replace(hit, take=min(hit.take, end - hit.start)) for hit in self.hits if hit.first < end]
+        return Match(tuple(kept), min(end, self.tokens))
+
+    def followed_by(self, other: Match, namespace: str) -> Match:
+        """These pages, and behind them what another namespace holds of the same ids."""
+        more = [
+            replace(hit, namespace=namespace, skip=max(0, self.tokens - hit.start))
+            for hit in other.hits
+            if hit.start + hit.take > self.tokens
+        ]
+        return Match((*self.hits, *more), max(self.tokens, other.tokens))
 
     def reaches(self, end: int, window: int) -> bool:
         """Whether the token after the first `end` finds all that it looks back at. A page may lack what it needs and
         have what a later one needs."""
-        return end <= self.tokens and not any(hit.lacks(end, window) for hit in self.hits if hit.start < end)
+        return end <= self.tokens and not any(hit.lacks(end, window) for hit in self.hits if hit.first < end)
 
 
 def longest_prefix(
-    index: PageIndex, namespace: str, parent: bytes, ids: Sequence[int], distrusted: Collection[bytes]
+    index: PageIndex,
+    namespace: str,
+    parent: bytes,
+    ids: Sequence[int],
+    distrusted: Collection[bytes],
+    evictions: Sequence[Eviction] = (),
 ) -> Match:
-    """Follow full pages from `parent` on, then take what the best child of the last one has in common.
+    """Follow full pages from `parent` on, then take what the best child of the last one has in common. `evictions`:
+    those of the history that is wanted; pages of which nothing is live in it need not be there.
 
     Computed rows (the empty tag) win over others that reach as far. Pages in `distrusted` do not exist.
     """
-    hits: list[Hit] = []
-    at = 0
-    while at < len(ids):
-        wanted = pack_ids(ids[at : at + PAGE_TOKENS])
-        row, take = _next(index, namespace, parent, wanted, distrusted)
-        if row is None:
+    walk = _Walk(index, namespace, distrusted, dead(evictions, len(ids)))
+    for span in spans(len(ids), evictions):
+        for eviction in span.before:
+            parent = chain_evict(parent, eviction.ranges)
+        parent = walk.follow(parent, ids, span)
+        if walk.at < span.end:
             break
-        hits.append(Hit(row.key, row.parent, row.tag, row.ids, at, row.tokens, take, row.seconds, row.complete))
-        at += take
-        if take < row.tokens or take < PAGE_TOKENS:
-            break
-        parent = row.key
-    return Match(tuple(hits), at)
+    return Match(tuple(walk.hits), walk.at)
+
+
+class _Walk:
+    """What was found so far: `hits`, of the first `at` tokens."""
+
+    def __init__(self, index: PageIndex, namespace: str, distrusted: Collection[bytes], holes: Sequence[Range]) -> None:
+        self._index = index
+        self._namespace = namespace
+        self._distrusted = distrusted
+        self._holes = holes
+        self.hits: list[Hit] = []
+        self.at = 0
+
+    def follow(self, parent: bytes, ids: Sequence[int], span: Span) -> bytes:
+        """Go on through a stretch without an eviction, as far as pages hold it; the key of the history then."""
+        while self.at < span.end:
+            end = min(self.at + PAGE_TOKENS, span.end)
+            wanted = pack_ids(ids[self.at : end])
+            row, take = _next(self._index, self._namespace, parent, wanted, self._distrusted)
+            if take < end - self.at and not live(self.at, end, self._holes):
+                parent, take = chain_packed(parent, "", wanted), end - self.at
+            elif row is not None:
+                facts = self.at, row.tokens, take, row.seconds, row.complete
+                self.hits.append(Hit(row.key, row.parent, row.tag, row.ids, *facts))
+                parent = _key_after(row, take)
+            self.at += take
+            if self.at < end:
+                break
+        return parent
+
+
+def _key_after(row: Row, take: int) -> bytes:
+    """Key of the history after the first `take` tokens of a page."""
+    if take == row.tokens:
+        return row.key
+    return chain_packed(row.parent, tag_of(sources_of(row.tag, row.tokens)[:take]), row.ids[: 4 * take])
 
 
 def _next(
@@ -135,7 +197,8 @@ def reachable(match: Match, rows: Sequence[Row]) -> list[Checkpoint]:
         hit = hits[row.parent]
         if row.tokens <= hit.take and hit.ids.startswith(row.ids):
             end = hit.start + row.tokens
-            found.append(Checkpoint(row.key, row.parent, row.ids, end, row.bytes, row.seconds))
+            namespace = hit.namespace
+            found.append(Checkpoint(row.key, row.parent, row.ids, end, row.bytes, row.seconds, namespace=namespace))
     return sorted(found, key=lambda checkpoint: checkpoint.end)
 
 

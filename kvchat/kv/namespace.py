@@ -6,7 +6,7 @@ Owns `Namespace`; must not read models or folders. State of another namespace is
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from kvchat.errors import FormatError
 from kvchat.formats.page import VERSION, digest
@@ -48,6 +48,13 @@ class Namespace:
     def id(self) -> str:
         """Name of the folder of its pages: 16 hex digits."""
         return self.root.hex()[:16]
+
+    def alike(self, other: Namespace) -> bool:
+        """Whether the state of both is that of one computation, stored in whatever cache types."""
+        return self._without_types() == other._without_types()
+
+    def _without_types(self) -> Namespace:
+        return replace(self, model="", rope=tuple(sorted(self.rope)), type_k="", type_v="", rotation=False)
 
     def dumps(self) -> str:
         """JSON that spells everything out, for `namespace.json`."""

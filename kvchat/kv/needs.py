@@ -12,7 +12,7 @@ from pathlib import Path
 from kvchat.errors import KvchatError
 from kvchat.formats.gguf import GgufHeader, read_header
 from kvchat.kv.compute import Workload, compute_bytes, workload
-from kvchat.kv.fit import OUTPUTS, Flash, chunk, rollback_rows, sequences, uses_flash
+from kvchat.kv.fit import OUTPUTS, Flash, chunk, draft_context, rollback_rows, sequences, uses_flash
 from kvchat.kv.geometry import Geometry, geometry
 from kvchat.kv.ledger import CELLS, CacheConfig, Ledger, ledger
 
@@ -43,9 +43,9 @@ class Memory:
 class Need:
     """What one pair of cache types takes, in bytes, at one context.
 
-    `state_bytes`: recurrent states. `compute_bytes`: an estimate. `draft_bytes`: all of a draft model. `fits` and
-    `largest_context` (tokens; 0: none) are None where free memory is not known. `refusal` says why the model cannot
-    have these types; then both are None too, and the sizes 0.
+    `state_bytes`: recurrent states. `compute_bytes`: an estimate. `draft_bytes`: all of a draft model, and of that
+    `draft_kv_bytes` its cache. `fits` and `largest_context` (tokens; 0: none) are None where free memory is not known.
+    `refusal` says why the model cannot have these types; then both are None too, and the sizes 0.
     """
 
     type_k: str
@@ -55,6 +55,7 @@ class Need:
     state_bytes: int = 0
     compute_bytes: int = 0
     draft_bytes: int = 0
+    draft_kv_bytes: int = 0
     total_bytes: int = 0
     fits: bool | None = None
     largest_context: int | None = None
@@ -124,7 +125,7 @@ class Sums:
 
     def _need(self, type_k: str, type_v: str, context: int) -> Need:
         cache, compute = self._model_bytes(self.model, type_k, type_v, context)
-        draft = self._draft_bytes(type_k, type_v, context)
+        draft, draft_cache = self._draft_bytes(type_k, type_v, context)
         return Need(
             type_k,
             type_v,
@@ -133,17 +134,19 @@ class Sums:
             state_bytes=cache.state_bytes,
             compute_bytes=compute,
             draft_bytes=draft,
+            draft_kv_bytes=draft_cache,
             total_bytes=self.model.size + cache.bytes + compute + draft,
         )
 
-    def _draft_bytes(self, type_k: str, type_v: str, context: int) -> int:
-        """All of the draft model, with a context as long; f16 where it cannot have these types."""
+    def _draft_bytes(self, type_k: str, type_v: str, context: int) -> tuple[int, int]:
+        """All of the draft model, and its cache alone; f16 where it cannot have these types."""
         if self._draft is None:
-            return 0
-        if self._draft.geometry.refusal(type_k, type_v, self._flash) is not None:
+            return 0, 0
+        shape = self._draft.geometry
+        if shape.refusal(type_k, type_v, self._flash) is not None:
             type_k = type_v = "f16"
-        cache, compute = self._model_bytes(self._draft, type_k, type_v, context)
-        return self._draft.size + cache.bytes + compute
+        cache, compute = self._model_bytes(self._draft, type_k, type_v, draft_context(shape, context))
+        return self._draft.size + cache.bytes + compute, cache.bytes
 
     def _model_bytes(self, model: Subject, type_k: str, type_v: str, context: int) -> tuple[Ledger, int]:
         shape = model.geometry

@@ -15,6 +15,7 @@ from pathlib import Path
 from kvchat.errors import KvchatError
 from kvchat.kv.folder import PageFolder
 from kvchat.kv.index import PageIndex
+from kvchat.kv.lineage import lineage
 from kvchat.kv.namespace import Namespace
 from kvchat.kv.rows import Row
 
@@ -28,7 +29,9 @@ class Chain:
     `chain` is the beginning of its first page's key, `parent` that of the chain from which it branches off (None: it
     begins a conversation, or what was before it is gone). `start` is the position of its first token, `hits` how often
     it was reused, `last_use` seconds since the epoch. `bytes` are those of pages and checkpoints, `checkpoint_bytes`
-    those of its checkpoints (recurrent states) alone. `model` and the types are empty when nothing describes them.
+    those of its checkpoints (recurrent states) alone. `lineage`: the cache types from which its rows were transcoded,
+    empty when all were computed. `draft`: only a draft model has had a use for it. `model` and the types are empty when
+    nothing describes them.
     """
 
     chain: str
@@ -45,6 +48,8 @@ class Chain:
     last_use: float
     hits: int
     seconds_saved: float
+    lineage: str
+    draft: bool
     pinned: bool
 
 
@@ -141,6 +146,8 @@ def _describe(run: Sequence[Row], states: Sequence[Row], parent: str | None, nam
         last_use=max(row.last_use for row in every),
         hits=max(row.hits for row in every),
         seconds_saved=sum(row.seconds_saved for row in every),
+        lineage=lineage((row.tag, row.tokens) for row in run),
+        draft=all(row.draft for row in run),
         pinned=any(row.pinned for row in run),
     )
     return ChainPages(chain, tuple(run), tuple(states), namespace)

@@ -15,6 +15,7 @@ from kvchat.kv.pagefile import opened, read_header
 
 MOST = 2**50  # bytes of a page, positions, hits
 LONGEST = 1e15  # seconds
+ROLE, DRAFT = "role", "draft"  # label of pages that were saved for drafting, and its value
 LATEST = 1e11  # seconds since the epoch: year 5138, within what calendars can say
 
 
@@ -24,8 +25,9 @@ class Row:
     epoch.
 
     `complete`: so many of its last tokens have all their rows; it is less where a window had left some behind when the
-    page was saved. `seconds` is what computing it took, `seconds_saved` what its reuse has saved so far. A page of
-    another version of the format has no ids, and `parent` is zero: it takes room on the disk, and more is not known.
+    page was saved. `seconds` is what computing it took, `seconds_saved` what its reuse has saved so far. `draft`: only
+    a draft model has had a use for it, and it is the first to go. A page of another version of the format has no ids,
+    and `parent` is zero: it takes room on the disk, and more is not known.
     """
 
     namespace: str
@@ -41,6 +43,7 @@ class Row:
     last_use: float
     hits: int = 0
     seconds_saved: float = 0.0
+    draft: bool = False
     pinned: bool = False
 
     @property
@@ -77,6 +80,7 @@ def row_of(header: PageHeader, size: int, last_use: float) -> Row:
         bytes=size,
         seconds=_within(header.seconds, LONGEST),
         last_use=_within(last_use, LATEST),
+        draft=header.labels.get(ROLE) == DRAFT,
     )
 
 

@@ -8,14 +8,13 @@ matches and reads, one that puts), and any number of processes may use one folde
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kvchat.errors import FormatError
 from kvchat.formats.page import (
-    Kind,
     LayerGroup,
     OtherVersionError,
     PageHeader,
@@ -23,15 +22,16 @@ from kvchat.formats.page import (
     pack_ids,
     payload_checksum,
 )
-from kvchat.formats.rows import LayerShape, Part
+from kvchat.formats.past import Eviction
 from kvchat.kv.budget import effective_budget, make_room
 from kvchat.kv.folder import PageFolder
 from kvchat.kv.index import PageIndex
 from kvchat.kv.matching import PAGE_TOKENS, Checkpoint, Hit, Match, longest_prefix, reachable
 from kvchat.kv.namespace import Namespace
+from kvchat.kv.newpage import NewPage, NewRows
 from kvchat.kv.pagefile import Wanted, opened, read_header, read_rows, verify_payload
 from kvchat.kv.problems import PageDamaged, PageMissing, StoreUnwritable
-from kvchat.kv.rows import Row, check_name, row_of
+from kvchat.kv.rows import DRAFT, ROLE, Row, check_name, row_of
 
 __all__ = [
     "PAGE_TOKENS",
@@ -48,50 +48,18 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class NewRows:
-    """Rows of one part for a page: those of its last `cells` tokens. `layers`: shapes of all layers of the part;
-    `parts`: the payload (K rows of every layer, then V rows of every layer that has any)."""
-
-    part: Part
-    layers: tuple[LayerShape, ...]
-    cells: int
-    parts: tuple[memoryview, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NewPage:
-    """A page or a checkpoint to be written.
-
-    `parent` is the key of the history before it, `position` that of the first token, `seconds` what computing it took,
-    `labels` facts that are worth knowing.
-    """
-
-    parent: bytes
-    tag: str
-    ids: tuple[int, ...]
-    position: int
-    groups: tuple[NewRows, ...]
-    labels: Mapping[str, str]
-    seconds: float
-    kind: Kind = "page"
-
-    @property
-    def payload_bytes(self) -> int:
-        return sum(part.nbytes for group in self.groups for part in group.parts)
-
-
 class PageStore:
     """Pages of one namespace in a folder that all namespaces share."""
 
-    def __init__(self, folder: Path, namespace: Namespace, budget: int) -> None:
-        """`budget` in bytes for all namespaces, 0 chooses. Never fails: a folder that cannot be written says so at the
-        first `put`."""
+    def __init__(self, folder: Path, namespace: Namespace, budget: int, *, draft: bool = False) -> None:
+        """`budget` in bytes for all namespaces, 0 chooses. `draft`: what is put is for drafting, goes before all else
+        and displaces nothing else. Never fails: a folder that cannot be written says so at the first `put`."""
         self.namespace = namespace
         self._root = namespace.root
         self._id = namespace.id
         self._path = folder
         self._budget = budget
+        self._draft = draft
         self._folder = PageFolder(folder)
         self._index = PageIndex(self._folder)
         self._protected: frozenset[bytes] = frozenset()
@@ -102,29 +70,46 @@ class PageStore:
 
     # -------------------------------------------------------------- reading
 
-    def match(self, ids: Sequence[int], parent: bytes | None = None) -> Match:
-        """The longest prefix of `ids` that pages hold, after the history `parent` (None: from the beginning).
+    def match(self, ids: Sequence[int], parent: bytes | None = None, *, evictions: Sequence[Eviction] = ()) -> Match:
+        """The longest prefix of the history `ids` with `evictions` that pages hold, after the history `parent` (None:
+        from the beginning).
 
         `Hit.start` counts from the first of `ids`.
         """
-        return longest_prefix(self._index, self._id, parent or self._root, ids, self._distrusted)
+        return longest_prefix(self._index, self._id, parent or self._root, ids, self._distrusted, evictions)
+
+    def match_in(self, namespace: Namespace, ids: Sequence[int], *, evictions: Sequence[Eviction] = ()) -> Match:
+        """The longest prefix that pages of a namespace of this folder hold, from the beginning. Its hits do not say the
+        namespace: see `Match.followed_by`."""
+        return longest_prefix(self._index, namespace.id, namespace.root, ids, self._distrusted, evictions)
+
+    @property
+    def others(self) -> list[Namespace]:
+        """The other namespaces of this folder."""
+        return [each for each in self._folder.namespaces().values() if each.id != self._id]
+
+    def elsewhere(self, like: Namespace) -> list[Namespace]:
+        """The other namespaces of this folder whose state differs from that of `like` in its cache types at most."""
+        return [each for each in self.others if each.alike(like)]
 
     def checkpoints(self, match: Match) -> list[Checkpoint]:
         """The checkpoints within what was matched, in the order of their tokens."""
-        return self._checkpoints(self._id, match)
-
-    def match_as(self, namespace: Namespace, ids: Sequence[int], *, window: int = 0, recurrent: bool = False) -> int:
-        """From how many leading tokens of `ids` one could go on with what another namespace in this folder holds.
-        `window`, `recurrent`: what the model needs beside full rows, see `Match.reaches`."""
-        match = longest_prefix(self._index, namespace.id, namespace.root, ids, self._distrusted)
-        if not recurrent:
-            return match.usable(window)
-        states = [state.end for state in self._checkpoints(namespace.id, match) if match.reaches(state.end, window)]
-        return max(states, default=0)
-
-    def _checkpoints(self, namespace: str, match: Match) -> list[Checkpoint]:
-        rows = self._index.checkpoints(namespace, match.spans)
+        spaces = dict.fromkeys(hit.namespace for hit in match.hits)
+        rows = [row for each in spaces for row in self._index.checkpoints(each or self._id, match.spans(each))]
         return reachable(match, [row for row in rows if row.key not in self._distrusted])
+
+    def holds(self, pages: Iterable[tuple[bytes, int]], computed: int) -> int:
+        """How many of the leading pages, given by their keys and ends, need not be put when what follows the first
+        `computed` tokens is computed: one that lacks rows of a window then gets them."""
+        count = 0
+        for key, end in pages:
+            row = self._index.get(self._id, key)
+            if row is None or key in self._distrusted:
+                break
+            if end > computed and row.complete < row.tokens:
+                break
+            count += 1
+        return count
 
     def read(self, hit: Hit | Checkpoint, wanted: Sequence[Wanted]) -> None:
         """Fill the views of `wanted` with rows of a page, group by group.
@@ -132,10 +117,11 @@ class PageStore:
         Raises PageDamaged or PageMissing, both a miss after which `match` does not give this hit again; the views then
         hold anything.
         """
+        namespace = hit.namespace or self._id
         try:
-            with opened(self._folder.path(self._id, hit.key)) as fd:
+            with opened(self._folder.path(namespace, hit.key)) as fd:
                 header = read_header(fd)
-                check_name(header, self._id, hit.key)
+                check_name(header, namespace, hit.key)
                 self._check_hit(hit, header)
                 for rows in wanted:
                     read_rows(fd, header, rows)
@@ -143,14 +129,31 @@ class PageStore:
             self._distrusted.add(hit.key)
             raise PageMissing("a page of saved KV is of another version", "its tokens are computed again") from error
         except FormatError as error:
-            self._forget(hit.key, damaged=True)
+            self._forget(hit.key, namespace, damaged=True)
             raise PageDamaged(f"a page of saved KV is damaged: {error}", "its tokens are computed again") from error
         except FileNotFoundError as error:
-            self._forget(hit.key)
+            self._forget(hit.key, namespace)
             raise PageMissing("a page of saved KV is gone", "its tokens are computed again") from error
         except OSError as error:  # says nothing about the page
             self._distrusted.add(hit.key)
             raise PageMissing(f"saved KV cannot be read: {error.strerror}", "it is computed again") from error
+
+    def label(self, hit: Hit, name: str) -> str:
+        """A label of a page, "" where it has none or cannot be read: then the page itself will say so."""
+        with suppress(OSError, FormatError), opened(self._folder.path(hit.namespace or self._id, hit.key)) as fd:
+            return read_header(fd).labels.get(name, "")
+        return ""
+
+    def condemn(self, ids: Sequence[int], parent: bytes | None = None, *, evictions: Sequence[Eviction] = ()) -> int:
+        """Move away every page of this namespace that holds a beginning of `ids`: it is whole, and wrong. Returns how
+        many; `match` does not give them again."""
+        count = 0
+        while hits := self.match(ids, parent, evictions=evictions).hits:
+            for hit in hits:
+                self._forget(hit.key, self._id, damaged=True)
+                self._distrusted.add(hit.key)
+            count += len(hits)
+        return count
 
     def _check_hit(self, hit: Hit | Checkpoint, header: PageHeader) -> None:
         """A header that fits its name is right where the index says otherwise. Raises PageMissing after the repair."""
@@ -166,22 +169,13 @@ class PageStore:
 
     def used(self, hits: Sequence[Hit | Checkpoint]) -> None:
         """Note that pages were just reused: time, count, and the seconds that computing the rows took once."""
-        saved = [(hit.key, hit.seconds * hit.take / hit.rows) for hit in hits]
+        saved: dict[str, list[tuple[bytes, float]]] = {}
+        for hit in hits:
+            seconds = hit.seconds * (hit.take - hit.skip) / hit.rows
+            saved.setdefault(hit.namespace or self._id, []).append((hit.key, seconds))
         with suppress(StoreUnwritable):  # only the order of eviction suffers
-            self._index.used(self._id, saved, time.time())
-
-    def reason_elsewhere(
-        self, ids: Sequence[int], tokens: int, *, window: int = 0, recurrent: bool = False
-    ) -> str | None:
-        """Why these ids were not found beyond the first `tokens`, if pages of the same model in another configuration
-        have them: "cache type" or "version". `window`, `recurrent` as in `match_as`."""
-        reasons = set()
-        for other in self._folder.namespaces().values():
-            if other.id != self._id and other.fingerprint == self.namespace.fingerprint:
-                same = (other.type_k, other.type_v) == (self.namespace.type_k, self.namespace.type_v)
-                if self.match_as(other, ids, window=window, recurrent=recurrent) > tokens:
-                    reasons.add("version" if same else "cache type")
-        return min(reasons, default=None)
+            for namespace, rows in saved.items():
+                self._index.used(namespace, rows, time.time())
 
     # -------------------------------------------------------------- writing
 
@@ -190,7 +184,7 @@ class PageStore:
         see that they were used just now."""
         self._protected = frozenset(keys)
         with suppress(StoreUnwritable):  # as above
-            self._index.touch(self._id, self._protected, time.time())
+            self._index.touch(self._id, self._protected, time.time(), draft=self._draft)
 
     def put(self, page: NewPage) -> int:
         """Write a page and return its bytes; 0 when it, or one that begins with it, is there already.
@@ -250,7 +244,7 @@ class PageStore:
             ids=page.ids,
             position=page.position,
             groups=groups,
-            labels=page.labels,
+            labels={**page.labels, ROLE: DRAFT} if self._draft else page.labels,
             seconds=page.seconds,
         )
 
@@ -292,10 +286,10 @@ class PageStore:
             self._distrusted.add(row.key)
             return False
         except FormatError:
-            self._forget(row.key, damaged=True)
+            self._forget(row.key, self._id, damaged=True)
             return False
         except OSError:
-            self._forget(row.key)
+            self._forget(row.key, self._id)
             return False
         return True
 
@@ -309,7 +303,7 @@ class PageStore:
             raise StoreUnwritable("KV is not saved: one page is larger than the budget", "raise --kv-budget")
         kept = self._protected | {parent, *(old.key for old in replaced)}
         excess = used - sum(old.bytes for old in replaced) + size - budget
-        make_room(self._folder, self._index, excess, kept)
+        make_room(self._folder, self._index, excess, kept, drafts_only=self._draft)
 
     def _enter(self, row: Row, shorter: Sequence[Row]) -> None:
         """Make a written page known, in place of shorter ones, whose pin and record of use go over to it."""
@@ -317,6 +311,7 @@ class PageStore:
             row,
             hits=sum(old.hits for old in shorter),
             seconds_saved=sum(old.seconds_saved for old in shorter),
+            draft=row.draft and all(old.draft for old in shorter),
             pinned=any(old.pinned for old in shorter),
         )
         try:
@@ -327,10 +322,10 @@ class PageStore:
         for old in shorter:
             self._folder.remove(old.namespace, old.key)
 
-    def _forget(self, key: bytes, *, damaged: bool = False) -> None:
+    def _forget(self, key: bytes, namespace: str, *, damaged: bool = False) -> None:
         try:
             if damaged:
-                self._folder.set_aside(self._id, key)
-            self._index.remove([(self._id, key)])
+                self._folder.set_aside(namespace, key)
+            self._index.remove([(namespace, key)])
         except StoreUnwritable:  # then it stays where it is, and must not be matched again
             self._distrusted.add(key)

@@ -31,7 +31,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """A history, and in which configuration it is looked for."""
+    """A history, and in which configuration it is looked for first."""
 
     fingerprint: str
     type_k: str
@@ -61,14 +61,16 @@ def kept(path: Path, sought: Sought | None = None) -> Kept:
 
 def _search(folder: PageFolder, index: PageIndex, sought: Sought) -> tuple[Match, frozenset[bytes]]:
     """The longest match, and the keys of its pages and of the checkpoints within it. A model can have several
-    namespaces of the same types, such as one for each version of llama.cpp."""
+    namespaces, such as one for each version of llama.cpp, and pages of other cache types are transcoded: those of the
+    types that are sought win where others reach as far."""
     best, namespace = Match(), ""
-    for each in folder.namespaces().values():
-        if (each.fingerprint, each.type_k, each.type_v) == (sought.fingerprint, sought.type_k, sought.type_v):
-            found = longest_prefix(index, each.id, each.root, sought.ids, ())
-            if found.tokens > best.tokens:
-                best, namespace = found, each.id
-    states = reachable(best, index.checkpoints(namespace, best.spans))
+    spaces = [each for each in folder.namespaces().values() if each.fingerprint == sought.fingerprint]
+    wanted = sought.type_k, sought.type_v
+    for each in sorted(spaces, key=lambda space: (space.type_k, space.type_v) != wanted):
+        found = longest_prefix(index, each.id, each.root, sought.ids, ())
+        if found.tokens > best.tokens:
+            best, namespace = found, each.id
+    states = reachable(best, index.checkpoints(namespace, best.spans()))
     return best, frozenset([*(hit.key for hit in best.hits), *(state.key for state in states)])
 
 

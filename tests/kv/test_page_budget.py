@@ -15,6 +15,7 @@ import pytest
 from kv_pages import Disk, page, page_files, put_chat, restore
 
 from kvchat.kv.budget import effective_budget
+from kvchat.kv.overview import chains
 from kvchat.kv.store import PAGE_TOKENS, PageStore, StoreUnwritable
 
 A, B, C = ([number] * PAGE_TOKENS * 2 for number in (1, 2, 3))  # chats of two full pages
@@ -51,6 +52,47 @@ def test_the_last_page_goes_before_the_first_of_an_equally_old_chain(disk: Disk,
     reuse(store, A)
     put_chat(store, B)
     assert [restore(store, chat) for chat in (A, B)] == [128, 256]
+
+
+def test_pages_of_drafts_go_first_however_new_they_are(disk: Disk, tmp_path: Path) -> None:
+    budget = 4 * page_size(tmp_path) + 200  # a label takes room, too
+    target, draft = disk.store(budget), disk.store(budget, draft=True, fingerprint="dd" * 16)
+    put_chat(target, A)
+    put_chat(draft, A)
+    draft.protect(put_chat(draft, A))
+    put_chat(target, B)
+    assert [restore(target, A), restore(target, B), restore(draft, A)] == [256, 256, 0]
+
+
+def test_drafts_displace_nothing_but_drafts(disk: Disk, tmp_path: Path) -> None:
+    budget = 3 * page_size(tmp_path) + 200  # as above
+    target, draft = disk.store(budget), disk.store(budget, draft=True, fingerprint="dd" * 16)
+    put_chat(target, A)
+    put_chat(draft, B[:PAGE_TOKENS])
+    put_chat(draft, C[:PAGE_TOKENS])
+    assert [restore(target, A), restore(draft, B), restore(draft, C)] == [256, 0, 128]
+    put_chat(target, B[:PAGE_TOKENS])
+    with pytest.raises(StoreUnwritable):
+        put_chat(draft, C[:PAGE_TOKENS])
+    assert [restore(target, A), restore(target, B)] == [256, 128]
+
+
+def test_a_page_that_was_saved_for_drafting_counts_for_more_once_a_chat_uses_it(disk: Disk) -> None:
+    """The draft model of one chat answers in another."""
+    keys = put_chat(disk.store(draft=True), A)
+    assert [chain.draft for chain in chains(disk.folder)] == [True]
+    disk.store().protect(keys)
+    assert [chain.draft for chain in chains(disk.folder)] == [False]
+    disk.store(draft=True).protect(keys)
+    assert [chain.draft for chain in chains(disk.folder)] == [False]
+
+
+def test_the_index_is_rebuilt_with_what_is_for_drafting(disk: Disk) -> None:
+    put_chat(disk.store(), A)
+    put_chat(disk.store(draft=True, fingerprint="dd" * 16), B)
+    for file in disk.folder.glob("index.db*"):
+        file.unlink()
+    assert sorted(chain.draft for chain in chains(disk.folder)) == [False, True]
 
 
 def test_protected_pages_stay(disk: Disk, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from kv_pages import Disk, page, page_files, put_chat, restore
 
+from kvchat.kv.elsewhere import reason_elsewhere
 from kvchat.kv.folder import PageFolder
 from kvchat.kv.index import PageIndex
 from kvchat.kv.store import PageStore, StoreUnwritable
@@ -147,7 +148,7 @@ def test_after_close_nothing_is_found_and_nothing_written(disk: Disk) -> None:
     store.close()
     store.close()
     assert store.match(CHAT).tokens == 0
-    assert store.reason_elsewhere(CHAT, 0) is None
+    assert reason_elsewhere(store, CHAT, 0) is None
     store.used(hits)
     store.protect([hits[0].key])
     put_fails(store)

@@ -14,6 +14,7 @@ from kvchat.formats.blob import BlobBuffer, PartCells
 from kvchat.formats.page import chain_evict, chain_tokens
 from kvchat.formats.rows import PartShape
 from kvchat.formats.state import Layout, parse
+from kvchat.kv.elsewhere import match_as, reason_elsewhere
 from kvchat.kv.namespace import loads
 from kvchat.kv.store import PAGE_TOKENS, PageMissing, Wanted
 
@@ -297,9 +298,9 @@ def test_what_another_configuration_would_find(disk: Disk) -> None:
     put_chat(other, ids)
     store = disk.store()
     put_chat(store, ids[:40])
-    assert store.match_as(other.namespace, [*ids[:290], 7]) == 290
-    assert store.match_as(store.namespace, ids) == 40
-    assert store.match_as(disk.store(type_k="q4_0").namespace, ids) == 0
+    assert match_as(store, other.namespace, [*ids[:290], 7]) == 290
+    assert match_as(store, store.namespace, ids) == 40
+    assert match_as(store, disk.store(type_k="q4_0").namespace, ids) == 0
     assert store.match(ids).tokens == 40
 
 
@@ -308,7 +309,7 @@ def test_pages_of_another_configuration_are_named_as_the_reason(disk: Disk) -> N
     put_chat(disk.store(type_k="q8_0", type_v="q8_0"), ids)
     put_chat(disk.store(backend_version="0.1"), list(range(200)))
     store = disk.store()
-    assert store.reason_elsewhere(ids, 0) == "cache type"
-    assert disk.store(type_k="q8_0", type_v="q8_0", backend_version="9").reason_elsewhere(ids, 250) == "version"
-    assert store.reason_elsewhere(ids, 300) is None
-    assert disk.store(fingerprint="cd" * 16).reason_elsewhere(ids, 0) is None
+    assert reason_elsewhere(store, ids, 0) == "cache type"
+    assert reason_elsewhere(disk.store(type_k="q8_0", type_v="q8_0", backend_version="9"), ids, 250) == "version"
+    assert reason_elsewhere(store, ids, 300) is None
+    assert reason_elsewhere(disk.store(fingerprint="cd" * 16), ids, 0) is None

@@ -106,6 +106,14 @@ def test_a_draft_model_that_cannot_have_the_types_has_f16() -> None:
     assert found.draft_bytes > draft.size + ledger(draft.geometry, CacheConfig(8192, "f16", "f16")).bytes
 
 
+def test_its_cache_is_no_longer_than_it_was_trained_for() -> None:
+    draft = model(layers=16, heads=8, kv=2, size=64, context_length=2048)
+    plan = make_plan(model(), Memory(64 * GIB), draft=draft)
+    assert plan.context == 8192
+    for kind in TYPES:
+        assert need(plan, kind).draft_kv_bytes == ledger(draft.geometry, CacheConfig(2048, kind, kind)).bytes
+
+
 # ------------------------------------------------------------------ what is chosen
 
 

@@ -73,12 +73,17 @@ def test_checkpoints_within_the_history_count(disk: Disk) -> None:
     assert (found.every.pages, found.history.pages) == (5, 3)
 
 
-def test_other_types_and_models_are_other_pages(disk: Disk) -> None:
+def test_other_types_count_and_other_models_do_not(disk: Disk) -> None:
     put_chat(disk.store(type_k="q8_0", type_v="q8_0"), FIRST)
-    assert kept(disk.folder, sought(FIRST)).history == Totals()
-    assert kept(disk.folder, sought(FIRST)).every.pages == 3
-    assert kept(disk.folder, sought(FIRST, type_k="q8_0", type_v="q8_0")).tokens == 286
-    assert kept(disk.folder, sought(FIRST, fingerprint="cd" * 16)).tokens == 0
+    assert kept(disk.folder, sought(FIRST)).tokens == 286  # they are transcoded
+    assert kept(disk.folder, sought(FIRST, fingerprint="cd" * 16)).history == Totals()
+    assert kept(disk.folder, sought(FIRST, fingerprint="cd" * 16)).every.pages == 3
+    put_chat(disk.store(), FIRST[:200])
+    assert kept(disk.folder, sought(FIRST)).history.pages == 3
+    put_chat(disk.store(), FIRST)
+    read_back = disk.store()
+    read_back.used(read_back.match(FIRST).hits)
+    assert kept(disk.folder, sought(FIRST)).history.hits == 3  # those of its own types
 
 
 def test_of_several_versions_the_one_that_reaches_furthest_counts(disk: Disk) -> None:
