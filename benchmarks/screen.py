@@ -53,6 +53,16 @@ class Terminal:
         os.close(slave)
         self._seen = b""
 
+    @property
+    def seen(self) -> bytes:
+        """The last of what was drawn since `until`."""
+        return self._seen
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Another window size."""
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        os.killpg(self.process.pid, signal.SIGWINCH)
+
     def send(self, text: str) -> float:
         """Write keys; the time of the write."""
         now = time.perf_counter()
@@ -79,6 +89,10 @@ class Terminal:
             if b"\x1b[c" in data:
                 os.write(self._master, b"\x1b[?62;4c")
             self._seen = (self._seen + data)[-200_000:]
+            self.drawn(data)
+
+    def drawn(self, data: bytes) -> None:
+        """For those who want to know what the screen looks like."""
 
     def rest(self, seconds: float) -> None:
         """Let so much time pass, reading what is drawn."""

@@ -1,10 +1,11 @@
 """What a streamed answer costs the app, in a pseudo-terminal: 10,000 tokens of Markdown into a chat of 500 messages.
 
-    python benchmarks/stream.py [--rates 60,400] [--tokens N] [--messages N]
+    python benchmarks/stream.py [--rates 60,400] [--tokens N] [--messages N] [--resize]
 
 The engine is a thread that sends tokens at a fixed rate. Latency: by how much a sleep of 10 ms of the event loop is
 late. CPU: time of the app's process per second, the sending thread and the probe among it. RSS: of the process before
-the answer, half way and after it.
+the answer, half way and after it. At the end the answer on disk must be what was sent, and its last line be drawn.
+With --resize the window gets another size every two seconds.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 from screen import PLACEHOLDER, Terminal
@@ -50,6 +52,7 @@ WORDS = """the cache holds keys and values for every layer so memory grows with 
 quantised blocks trade accuracy for space in a way that depends on outliers rotation and group size"""
 LETTERS = 4  # of a token
 DONE = "stream-done.json"
+SIZES = ((80, 24), (40, 12), (20, 6), (200, 50), (120, 36))
 
 
 def answer(rng: random.Random) -> Iterator[str]:
@@ -227,7 +230,17 @@ def inside(tokens: int, rate: float) -> int:
 # ---------------------------------------------------------------------- outside
 
 
-def measure(tokens: int, rate: float, messages: int) -> dict[str, object]:
+def check(paths: Paths, tokens: int) -> None:
+    """The answer on disk is the text that was sent."""
+    store = ChatStore(paths.chats_db)
+    chat = store.latest()
+    last = store.path(chat.head)[-1] if chat is not None else None
+    store.close()
+    if last is None or (last.text, last.finish) != (text_of(tokens * LETTERS, 99_999), "stop"):
+        raise SystemExit("error: the answer on disk is not what was sent")
+
+
+def measure(tokens: int, rate: float, messages: int, resize: bool) -> dict[str, object]:
     """One answer in a new terminal."""
     with tempfile.TemporaryDirectory() as home:
         fill(Paths.find({"KVCHAT_HOME": home}), messages)
@@ -239,10 +252,18 @@ def measure(tokens: int, rate: float, messages: int) -> dict[str, object]:
             terminal.send("go\r")
             done = Path(home) / DONE
             deadline = time.perf_counter() + tokens / rate + 120
-            while not done.exists():
+            for number in count(1):
+                if done.exists():
+                    break
                 if time.perf_counter() > deadline:
                     raise SystemExit("error: the answer did not end")
                 terminal.rest(0.5)
+                if resize and number % 4 == 0:
+                    terminal.resize(*SIZES[number // 4 % len(SIZES)])
+            end = text_of(tokens * LETTERS, 99_999).rstrip().rpartition("\n")[2].split()[-1].strip("|*`")
+            if end.encode() not in terminal.seen:
+                raise SystemExit(f"error: the end of the answer, {end!r}, was not drawn")
+            check(Paths.find({"KVCHAT_HOME": home}), tokens)
             found: dict[str, object] = json.loads(done.read_text())
             return found
         finally:
@@ -254,6 +275,7 @@ def main() -> int:
     parser.add_argument("--rates", default="60,400")
     parser.add_argument("--tokens", type=int, default=10_000)
     parser.add_argument("--messages", type=int, default=500)
+    parser.add_argument("--resize", action="store_true")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     rates = [float(rate) for rate in given.rates.split(",")]
@@ -262,7 +284,7 @@ def main() -> int:
     print(f"{time.strftime('%Y-%m-%d')}  {processor()}, {physical_cores()} cores")
     print(f"{given.tokens:,} tokens into a chat of {given.messages:,} messages, 120x36; load {os.getloadavg()[0]:.1f}")
     for rate in rates:
-        found = measure(given.tokens, rate, given.messages)
+        found = measure(given.tokens, rate, given.messages, given.resize)
         late: dict[str, float] = found["late"]  # type: ignore[assignment]
         memory: list[float] = found["rss"]  # type: ignore[assignment]
         lag = "  ".join(f"{name} {1000 * seconds:.1f}" for name, seconds in late.items())

@@ -15,7 +15,16 @@ import kvchat
 from kvchat.config_options import BY_KEY, OPTIONS, nearest
 from kvchat.errors import UsageError
 
-ENGINE_KEYS = ("model", "ctx_size", "cache_type_k", "cache_type_v", "flash_attn", "n_gpu_layers", "threads")
+ENGINE_KEYS = (
+    "model",
+    "model_draft",
+    "ctx_size",
+    "cache_type_k",
+    "cache_type_v",
+    "flash_attn",
+    "n_gpu_layers",
+    "threads",
+)
 PLAN_KEYS = ("ctx_size", "cache_type_k", "cache_type_v", "flash_attn", "n_gpu_layers")
 SCREEN_KEYS = ("theme", "mouse", "follow", "auto_title")
 CHAT_KEYS = tuple(key for key in BY_KEY if key not in (*ENGINE_KEYS, *SCREEN_KEYS))
@@ -27,9 +36,10 @@ MEANING: dict[str, frozenset[str]] = {
     "": frozenset((*ENGINE_KEYS, *CHAT_KEYS, *SCREEN_KEYS, *_OPENING, "plain")),
     "ask": frozenset((*ENGINE_KEYS, *CHAT_KEYS, *_OPENING, "resume", "json", "question")),
     "chats": frozenset(("action", "name", "json", "trash", "query", "title", "everything", "form", "output", "files")),
-    "models": frozenset(("action", "name", "json")),
-    "kv": frozenset(("action", "name", "json")),
+    "models": frozenset(("action", "name", "json", "offline", "folders", "sha256", "yes")),
+    "kv": frozenset(("action", "name", "json", "to", "to_k", "to_v", "kv_budget")),
     "plan": frozenset((*PLAN_KEYS, "name", "model_draft", "json")),
+    "bench": frozenset(("action", "model", "n_gpu_layers", "threads", "chat", "text", "depths", "types", "json")),
     "paths": frozenset(("json",)),
     "doctor": frozenset((*ENGINE_KEYS, "json")),
 }
@@ -159,11 +169,28 @@ def _add_chats(group: Parser) -> None:
 
 
 def _add_models(group: Parser) -> None:
-    _add_actions(group, show="MODEL")
+    actions = _add_actions(group, show="MODEL")
+    scan = _action(actions, "scan", "look for models everywhere anew, also for what one cannot chat with")
+    scan.add_argument("folders", metavar="FOLDER", nargs="*", help="further folders, this time")
+    pull = _action(actions, "pull", "fetch one; without a name: what the catalogue has")
+    words = "a name of the catalogue, hf:OWNER/REPOSITORY[:FILE or quantization], or the URL of a .gguf file"
+    pull.add_argument("name", metavar="MODEL", nargs="?", help=words)
+    pull.add_argument("--sha256", metavar="HEX", help="the checksum that the file of a URL must have")
+    _add_offline(pull)
+    remove = _action(actions, "rm", "remove one of our own from the disk; those of other programs stay")
+    remove.add_argument("name", metavar="MODEL")
+    remove.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _add_kv(group: Parser) -> None:
-    _action(_add_actions(group, show="CHAIN"), "verify", "check every page on disk")
+    actions = _add_actions(group, show="CHAIN")
+    _action(actions, "verify", "check every page on disk")
+    transcode = _action(actions, "transcode", "write a chain once more in another cache type")
+    transcode.add_argument("name", metavar="CHAIN")
+    transcode.add_argument("--to", metavar="TYPE", help="for K and V: f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl")
+    transcode.add_argument("--k", dest="to_k", metavar="TYPE", help="for K alone")
+    transcode.add_argument("--v", dest="to_v", metavar="TYPE", help="for V alone")
+    transcode.add_argument("--kv-budget", metavar="SIZE", help="most that the KV state may take on disk")
 
 
 def _add_plan(plan: Parser) -> None:
@@ -173,6 +200,20 @@ def _add_plan(plan: Parser) -> None:
     _add_cache_flags(group)
     group.add_argument("-m", "--model", help=argparse.SUPPRESS)  # else it is taken for the beginning of -md
     group.add_argument("-md", "--model-draft", metavar="DRAFT", help="a draft model beside it")
+
+
+def _add_bench(group: Parser) -> None:
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+    words = "what other cache types do to a model's answers: divergence, agreement and perplexity against f16"
+    fidelity = _action(actions, "fidelity", words)
+    fidelity.add_argument("-m", "--model", metavar="MODEL", help="a GGUF file or the name of one")
+    fidelity.add_argument("-t", "--threads", metavar="N", help="threads, 0 for automatic")
+    fidelity.add_argument("-ngl", "--n-gpu-layers", metavar="N", help="layers on the GPU: a number, auto or all")
+    text = fidelity.add_mutually_exclusive_group()
+    text.add_argument("--chat", metavar="ID", help="measure on this chat")
+    text.add_argument("--text", metavar="FILE", help="measure on this text; without both, on one of our own")
+    fidelity.add_argument("--depths", metavar="N,N,...", help="after how many tokens it is told: 256,1024,4096")
+    fidelity.add_argument("--types", metavar="K/V,...", help="cache types, such as q8_0,q8_0/q4_0")
 
 
 def _add_doctor(doctor: Parser) -> None:
@@ -206,6 +247,7 @@ def _add_opening_flags(parser: Parser) -> None:
 def _add_engine_flags(parser: Parser) -> None:
     group = parser.add_argument_group("model and cache (flags as in llama.cpp)")
     group.add_argument("-m", "--model", metavar="MODEL", help="a GGUF file or the name of one")
+    group.add_argument("-md", "--model-draft", metavar="DRAFT", help="a small model that drafts for it; none for none")
     _add_cache_flags(group)
     group.add_argument("-t", "--threads", metavar="N", help="threads, 0 for automatic")
 
@@ -222,6 +264,11 @@ def _add_chat_flags(parser: Parser) -> None:
     group = parser.add_argument_group("chat and sampling")
     group.add_argument("-s", "--system", metavar="TEXT", help="system prompt")
     group.add_argument("--history", metavar="append|exact", help="keep what was rendered, or render it all each turn")
+    words = "what drafts ahead: ngram (earlier text), model (the draft model), auto (both), off"
+    group.add_argument("--draft", metavar="auto|ngram|model|off", help=words)
+    words = "when the context is full: stop, or let the oldest turns go (shift), all but first and last (sinks),"
+    words = f"{words} what attracts the least attention (prune)"
+    group.add_argument("--overflow", metavar="stop|shift|sinks|prune", help=words)
     group.add_argument("-n", "--predict", metavar="N", help="longest answer in tokens, -1 for no limit")
     group.add_argument("--seed", metavar="N", help="-1 draws another each time")
     group.add_argument("--temp", metavar="X", help="temperature; 0 always takes the likeliest token")
@@ -233,12 +280,19 @@ def _add_chat_flags(parser: Parser) -> None:
     group.add_argument("--stop", metavar="TEXT", action="append", help="end the answer before this text; repeatable")
     group.add_argument("--no-kv", dest="kv", action="store_false", help="compute everything, reuse and save nothing")
     group.add_argument("--kv-budget", metavar="SIZE", help="most that the KV state may take on disk, such as 8GiB")
+    words = "cache type in which it is saved where that takes less room, such as q8_0; same: as it is in memory"
+    group.add_argument("--kv-type-disk", metavar="TYPE", help=words)
+    _add_offline(group)
 
 
 def _add_screen_flags(parser: Parser) -> None:
     group = parser.add_argument_group("screen")
     group.add_argument("--plain", action="store_true", help="lines instead of a screen: screen readers, pipes")
     group.add_argument("--theme", metavar="NAME", help="colours: auto, ink, paper, contrast, or one that /theme lists")
+
+
+def _add_offline(group: Any) -> None:
+    group.add_argument("--offline", action="store_true", help="fetch nothing from the network")
 
 
 # What each command is for, and what adds its words to a parser.
@@ -248,6 +302,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "models": ("model files on this machine", _add_models),
     "kv": ("the KV state that is kept on disk", _add_kv),
     "plan": ("the memory that a model takes, and what fits", _add_plan),
+    "bench": ("what cache types cost in quality, measured on this machine", _add_bench),
     "paths": ("where things are", _add_json),
     "doctor": ("what this build and machine can do", _add_doctor),
 }

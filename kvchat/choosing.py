@@ -1,7 +1,8 @@
-"""With which model and cache a turn is run. Owns the order of those who decide; must not start or write anything.
+"""With which models and cache a turn is run. Owns the order of those who decide; must not start or write anything.
 
 The model: a flag, else that of the chat, else the settings file and environment, else that of the chat that was used
-last, else the first one found. The cache: a flag, else what the chat was last run with, else the settings.
+last, else the first one found. The cache and the draft model: a flag, else what the chat was last run with, else the
+settings.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvchat.backend.values import EngineConfig
+from kvchat.backend.values import DraftMode, EngineConfig
 from kvchat.chats.types import Chat
 from kvchat.config import Settings, contradictory
-from kvchat.conversation import EngineChoice, engine_choice
-from kvchat.errors import KvchatError
+from kvchat.conversation import Conversation, EngineChoice, engine_choice
+from kvchat.errors import KvchatError, UsageError
 from kvchat.formats.gguf import model_name
 from kvchat.library.find import ModelFile, resolve
 
@@ -69,9 +70,50 @@ def as_before(settings: Settings, model: Path, chat: Chat | None) -> Settings:
     return replace(settings, **{name: value for name, value in kept.items() if name in ("type_k", "context")})
 
 
+def with_draft(settings: Settings, models: Sequence[ModelFile], model: Path, chat: Chat | None) -> Settings:
+    """The settings, with the draft model that the chat was last run with where no flag says something else. KvchatError
+    as in `named_draft`."""
+    own = engine_choice(chat) if chat is not None else None
+    if own is not None and own.model_path == str(model) and own.draft_path and "model_draft" not in settings.given:
+        return replace(settings, model_draft=own.draft_path)
+    return named_draft(settings, models)
+
+
+def named_draft(settings: Settings, models: Sequence[ModelFile]) -> Settings:
+    """The settings, with the draft model that they name as a path. KvchatError when there is no such model."""
+    if settings.model_draft is None:
+        return settings
+    try:
+        return replace(settings, model_draft=str(resolve(settings.model_draft, models).path))
+    except KvchatError as error:
+        raise KvchatError(f"the draft model: {error.message}", error.hint) from error
+
+
+def check_draft(draft: DraftMode, draft_path: str | None) -> None:
+    """UsageError where only a draft model may draft and there is none."""
+    if draft == "model" and draft_path is None:
+        raise UsageError(
+            "only a draft model is to draft, and there is none",
+            "name one with --model-draft; `kvchat models show MODEL` proposes some",
+        )
+
+
+def check_conversation(conversation: Conversation, config: EngineConfig, settings: Settings) -> None:
+    """UsageError as in `check_draft`, unless it is the chat that has it so: its turns say that nothing drafts."""
+    if conversation.own.draft is None or settings.new_draft is not None:
+        check_draft(conversation.draft, config.draft_path)
+
+
+def choice_of(config: EngineConfig) -> EngineChoice:
+    """What a chat keeps of a configuration that a person chose while it was open."""
+    return EngineChoice(
+        config.model_path, config.type_k, config.type_v, config.context, config.flash_attention, config.draft_path
+    )
+
+
 def choice_to_keep(config: EngineConfig, settings: Settings, chat: Chat | None) -> EngineChoice:
     """What a chat keeps of the configuration that it is run with. A new one keeps all of it, an old one a new model:
-    flags about its cache are for one turn."""
+    flags about its cache and its draft model are for one turn."""
     before = engine_choice(chat) if chat is not None else None
     if before is not None and before.model_path == config.model_path:
         return before
@@ -79,7 +121,8 @@ def choice_to_keep(config: EngineConfig, settings: Settings, chat: Chat | None) 
     if chat is not None:
         usual = before or EngineConfig(config.model_path)
         used |= {name: getattr(usual, name) for name, flag in _FLAGS.items() if flag in settings.given}
-    return EngineChoice(config.model_path, **used)
+    draft = config.draft_path if chat is None or "model_draft" not in settings.given else None
+    return EngineChoice(config.model_path, **used, draft_path=draft)
 
 
 def _model_of(chat: Chat, models: Sequence[ModelFile]) -> Path | None:
@@ -90,7 +133,8 @@ def _model_of(chat: Chat, models: Sequence[ModelFile]) -> Path | None:
     kept = path if path is not None and path.is_absolute() and path.is_file() else None
     if kept is not None and (not name or name in _names(kept)):
         return kept
-    return next((model.path for model in models if name in _names(model.path)), kept)
+    called = ((model.path, {model.name.lower(), model.path.stem.lower()}) for model in models)
+    return next((path for path, names in called if name in names), kept)
 
 
 def _names(path: Path) -> set[str]:

@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol, TextIO
 
 from kvchat.arguments import parse
 from kvchat.clean import clean
@@ -21,14 +20,6 @@ from kvchat.config import Settings, load_settings
 from kvchat.config_options import BY_KEY
 from kvchat.errors import INTERRUPTED, KvchatError, UsageError
 from kvchat.paths import Paths
-
-
-class _Ls(Protocol):
-    def __call__(self, paths: Paths, *, json: bool, out: TextIO) -> int: ...
-
-
-class _Show(Protocol):
-    def __call__(self, paths: Paths, name: str, /, *, json: bool, out: TextIO) -> int: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,17 +44,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
-    if given.command == "":
-        return _app(given)
-    if given.command == "ask":
-        return _ask(given)
-    if given.command == "doctor":
-        return _doctor(given)
-    if given.command == "plan":
-        return _plan(given)
-    if given.command == "chats":
-        return _chats(given)
-    return _look(given)
+    commands = {
+        "": _app,
+        "ask": _ask,
+        "bench": _bench,
+        "doctor": _doctor,
+        "plan": _plan,
+        "chats": _chats,
+        "models": _models,
+    }
+    return commands.get(given.command, _look)(given)
 
 
 def _settings(given: argparse.Namespace, paths: Paths) -> Settings:
@@ -120,6 +110,24 @@ def _ask(given: argparse.Namespace) -> int:
     )
 
 
+def _bench(given: argparse.Namespace) -> int:
+    paths = Paths.find(os.environ)
+    settings = _settings(given, paths)
+    from kvchat.commands.bench import run_fidelity
+
+    return run_fidelity(
+        settings,
+        paths,
+        chat=getattr(given, "chat", None),
+        text_file=getattr(given, "text", None),
+        depths_text=getattr(given, "depths", None),
+        types_text=getattr(given, "types", None),
+        json=hasattr(given, "json"),
+        out=sys.stdout,
+        err=sys.stderr,
+    )
+
+
 def _doctor(given: argparse.Namespace) -> int:
     paths = Paths.find(os.environ)
     from kvchat.commands.doctor import run_doctor
@@ -129,13 +137,14 @@ def _doctor(given: argparse.Namespace) -> int:
 
 def _plan(given: argparse.Namespace) -> int:
     paths = Paths.find(os.environ)
+    settings = _settings(given, paths)
     from kvchat.commands.plan import run_plan
 
     return run_plan(
         given.name,
-        _settings(given, paths),
+        settings,
         paths,
-        draft=getattr(given, "model_draft", None),
+        draft=settings.model_draft if "model_draft" in settings.given else None,
         json=hasattr(given, "json"),
         out=sys.stdout,
     )
@@ -163,6 +172,30 @@ def _chats(given: argparse.Namespace) -> int:
                 "show": chats.run_show,
             }
             return one[given.action](paths, given.name, json=json, out=out)
+
+
+def _models(given: argparse.Namespace) -> int:
+    paths, json, out = Paths.find(os.environ), hasattr(given, "json"), sys.stdout
+    settings = _settings(given, paths)
+    if given.action == "pull":
+        from kvchat.commands.pull import run_pull
+
+        sha256 = getattr(given, "sha256", None)
+        return run_pull(
+            settings, paths, getattr(given, "name", None), sha256=sha256, json=json, out=out, err=sys.stderr
+        )
+    if given.action in {"scan", "rm"}:
+        from kvchat.commands import models_files
+
+        if given.action == "scan":
+            return models_files.run_scan(settings, paths, getattr(given, "folders", ()), json=json, out=out)
+        yes = hasattr(given, "yes")
+        return models_files.run_rm(settings, paths, given.name, yes=yes, json=json, out=out, stdin=sys.stdin)
+    from kvchat.commands import models
+
+    if given.action == "ls":
+        return models.run_ls(paths, json=json, out=out, folders=settings.model_folders)
+    return models.run_show(paths, given.name, json=json, out=out, folders=settings.model_folders)
 
 
 def _transfer(given: argparse.Namespace) -> int:
@@ -194,20 +227,31 @@ def _look(given: argparse.Namespace) -> int:
         from kvchat.commands.kv import run_verify
 
         return run_verify(paths, json=json, out=sys.stdout)
-    run_ls, run_show = _group(given.command)
+    if given.action == "transcode":
+        return _transcode(given, paths)
+    from kvchat.commands import kv
+
     if given.action == "ls":
-        return run_ls(paths, json=json, out=sys.stdout)
-    return run_show(paths, given.name, json=json, out=sys.stdout)
+        return kv.run_ls(paths, json=json, out=sys.stdout)
+    return kv.run_show(paths, given.name, json=json, out=sys.stdout)
 
 
-def _group(command: str) -> tuple[_Ls, _Show]:
-    if command == "kv":
-        from kvchat.commands import kv
+def _transcode(given: argparse.Namespace, paths: Paths) -> int:
+    both = getattr(given, "to", None)
+    type_k, type_v = getattr(given, "to_k", both), getattr(given, "to_v", both)
+    if type_k is None and type_v is None:
+        raise UsageError("into which cache type?", "--to q8_0, or --k TYPE and --v TYPE")
+    from kvchat.commands.kv_transcode import run_transcode
 
-        return kv.run_ls, kv.run_show
-    from kvchat.commands import models
-
-    return models.run_ls, models.run_show
+    return run_transcode(
+        given.name,
+        _settings(given, paths),
+        paths,
+        type_k=type_k,
+        type_v=type_v,
+        json=hasattr(given, "json"),
+        out=sys.stdout,
+    )
 
 
 def _opening(given: argparse.Namespace) -> tuple[str | None, bool]:

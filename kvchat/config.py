@@ -11,7 +11,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from kvchat.backend.values import CacheType, EngineConfig, FlashAttention, History, Sampling
+from kvchat.backend.choices import (
+    CacheType,
+    DiskType,
+    DraftMode,
+    EngineConfig,
+    FlashAttention,
+    History,
+    OverflowPolicy,
+    Sampling,
+)
 from kvchat.config_options import AUTOMATIC_GPU_LAYERS, BY_KEY, OPTIONS, BadValue, Option, nearest, shown
 from kvchat.errors import UsageError
 from kvchat.paths import HOME_VARIABLE, Paths
@@ -46,11 +55,13 @@ class Settings:
     """Everything that can be chosen. `context`, `threads`, `kv_budget` (bytes) 0 and `gpu_layers` -1: automatic.
 
     `model` is a path or a name, None for the one last used or the best one found. `system` None: not said, so a chat
-    keeps its own; "" is a chat without one. `kv` False neither restores nor saves KV state. For the screen: `theme`,
-    "auto" for what suits the terminal; `mouse`; `follow`, where the view goes while an answer comes (to its end, to its
-    beginning, nowhere); `auto_title`, whether the model names chats. `given` are the keys (see config_options) that a
-    flag decided: what one command line says goes before what a chat keeps of its own, what stands in a settings file
-    does not.
+    keeps its own; "" is a chat without one. `model_draft` is a path or a name, None for no draft model. `kv` False
+    neither restores nor saves KV state; `kv_type_disk`: the cache type in which it is saved, "same" as in memory. For
+    the screen: `theme`, "auto" for what suits the terminal; `mouse`; `follow`, where the view goes while an answer
+    comes (to its end, to its beginning, nowhere); `auto_title`, whether the model names chats. `model_folders` are
+    looked through for models beside the program's own; `offline`: nothing is fetched. `given` are the keys (see
+    config_options) that a flag decided: what one command line says goes before what a chat keeps of its own, what
+    stands in a settings file does not.
     """
 
     model: str | None = None
@@ -60,21 +71,37 @@ class Settings:
     flash_attention: FlashAttention = "auto"
     threads: int = 0
     gpu_layers: int = AUTOMATIC_GPU_LAYERS
+    model_draft: str | None = None
+    draft: DraftMode = "auto"
+    overflow: OverflowPolicy = "stop"
     history: History = "append"
     sampling: Sampling = field(default_factory=Sampling)
     system: str | None = None
     kv: bool = True
     kv_budget: int = 0
+    kv_type_disk: DiskType = "same"
     theme: str = "auto"
     mouse: bool = True
     follow: Follow = "bottom"
     auto_title: bool = True
+    model_folders: tuple[Path, ...] = ()
+    offline: bool = False
     given: frozenset[str] = frozenset()
 
     @property
     def new_system(self) -> str | None:
         """The system prompt that replaces that of an old chat; None: it keeps its own."""
         return self.system if "system" in self.given else None
+
+    @property
+    def new_draft(self) -> DraftMode | None:
+        """What drafts whatever a chat has of its own; None: nobody said so."""
+        return self.draft if "draft" in self.given else None
+
+    @property
+    def new_overflow(self) -> OverflowPolicy | None:
+        """What happens in a full context whatever a chat has of its own; None: nobody said so."""
+        return self.overflow if "overflow" in self.given else None
 
 
 def load_settings(paths: Paths, environ: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
@@ -93,7 +120,7 @@ def load_settings(paths: Paths, environ: Mapping[str, str], flags: Mapping[str, 
 
 
 def engine_config(settings: Settings, model_path: Path, paths: Paths) -> EngineConfig:
-    """What an engine process is started with."""
+    """What an engine process is started with. `model_draft` is a path by now."""
     return EngineConfig(
         model_path=str(model_path),
         context=settings.context,
@@ -104,6 +131,8 @@ def engine_config(settings: Settings, model_path: Path, paths: Paths) -> EngineC
         gpu_layers=settings.gpu_layers,
         kv_folder=str(paths.kv_folder) if settings.kv else None,
         kv_budget=settings.kv_budget,
+        kv_type_disk=settings.kv_type_disk,
+        draft_path=settings.model_draft,
     )
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
-from kvchat.backend.values import CACHE_TYPES
+from kvchat.backend.choices import CACHE_TYPES, DISK_TYPES, DRAFT_MODES, OVERFLOW_POLICIES
 from kvchat.clean import encodable
 
 AUTOMATIC_GPU_LAYERS = -1
@@ -22,6 +24,7 @@ ALL_GPU_LAYERS = 9999  # more than any model has: llama.cpp takes it as "all"
 LARGEST_SEED = 2**32 - 2  # 2**32 - 1 is LLAMA_DEFAULT_SEED, "draw one"
 LARGEST_COUNT = 2**31 - 1
 FOLLOWS = ("bottom", "start", "off")
+NO_DRAFT_MODEL = "none"
 _LARGEST_SIZE = 2**60
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 _UNITS |= {"ki": 1024, "mi": 1024**2, "gi": 1024**3, "ti": 1024**4}
@@ -119,6 +122,10 @@ def _cache_type(value: object) -> str:
     return _choice(value, CACHE_TYPES, "a cache type")
 
 
+def _disk_type(value: object) -> str:
+    return _choice(value, DISK_TYPES, "a cache type for the disk")
+
+
 def _flash_attention(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
@@ -140,6 +147,19 @@ def _threads(value: object) -> int:
 
 def _history(value: object) -> str:
     return _choice(value, ("append", "exact"), "a way to keep history")
+
+
+def _overflow(value: object) -> str:
+    return _choice(value, OVERFLOW_POLICIES, "an overflow policy")
+
+
+def _draft(value: object) -> str:
+    return "off" if value is False else _choice(value, DRAFT_MODES, "a way to draft")
+
+
+def _draft_model(value: object) -> str | None:
+    text = _text(value)
+    return None if text.strip().lower() in {"", NO_DRAFT_MODEL} else text
 
 
 def _follow(value: object) -> str:
@@ -199,6 +219,23 @@ def _yes_or_no(value: object) -> bool:
     }
 
 
+def _folders(value: object) -> tuple[Path, ...]:
+    hint = "whole paths, in config.toml as a list of texts"
+    texts = value.split(os.pathsep) if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple):
+        raise BadValue(f"{shown(value)} is not a list of folders", hint)
+    found = []
+    for text in filter(None, map(_text, texts)):
+        try:
+            path = Path(text).expanduser()
+        except RuntimeError:
+            path = Path(text)
+        if not path.is_absolute() or "\0" in text:
+            raise BadValue(f"{shown(text)} is not a whole path", hint)
+        found.append(path)
+    return tuple(found)
+
+
 def _bytes(value: object) -> int:
     hint = "a size such as 8GiB or 500M, or 0 for an automatic choice"
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -219,6 +256,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("flash_attn", _flash_attention, "-fa/--flash-attn", "LLAMA_ARG_FLASH_ATTN"),
     Option("n_gpu_layers", _gpu_layers, "-ngl/--n-gpu-layers", "LLAMA_ARG_N_GPU_LAYERS"),
     Option("threads", _threads, "-t/--threads", "LLAMA_ARG_THREADS"),
+    Option("model_draft", _draft_model, "-md/--model-draft", "LLAMA_ARG_SPEC_DRAFT_MODEL"),
+    Option("draft", _draft, "--draft"),
+    Option("overflow", _overflow, "--overflow"),
     Option("history", _history, "--history"),
     Option("seed", _seed, "--seed"),
     Option("temp", _temperature, "--temp"),
@@ -232,9 +272,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("system", _text, "-s/--system"),
     Option("kv", _yes_or_no, "--no-kv"),
     Option("kv_budget", _bytes, "--kv-budget"),
+    Option("kv_type_disk", _disk_type, "--kv-type-disk"),
     Option("theme", _nonempty_text, "--theme"),
     Option("mouse", _yes_or_no, ""),
     Option("follow", _follow, ""),
     Option("auto_title", _yes_or_no, ""),
+    Option("model_folders", _folders, ""),
+    Option("offline", _yes_or_no, "--offline", "LLAMA_ARG_OFFLINE"),
 )
 BY_KEY = {option.key: option for option in OPTIONS}

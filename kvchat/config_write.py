@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from kvchat.backend.values import EngineConfig, History, Sampling
+from kvchat.backend.values import DraftMode, EngineConfig, History, OverflowPolicy, Sampling
+from kvchat.config_options import NO_DRAFT_MODEL
 from kvchat.errors import KvchatError
 from kvchat.paths import ensure_private
 
@@ -45,6 +46,8 @@ def save_engine_defaults(file: Path, config: EngineConfig) -> None:
         "threads": config.threads,
         "n_gpu_layers": config.gpu_layers,
         "kv_budget": config.kv_budget,
+        "kv_type_disk": config.kv_type_disk,
+        "model_draft": config.draft_path or NO_DRAFT_MODEL,
     }
     usual = {
         "ctx_size": plain.context,
@@ -54,16 +57,22 @@ def save_engine_defaults(file: Path, config: EngineConfig) -> None:
         "threads": plain.threads,
         "n_gpu_layers": plain.gpu_layers,
         "kv_budget": plain.kv_budget,
+        "kv_type_disk": plain.kv_type_disk,
+        "model_draft": NO_DRAFT_MODEL,
     }
     _save(file, values, usual)
 
 
-def save_chat_defaults(file: Path, sampling: Sampling, history: History) -> None:
+def save_chat_defaults(
+    file: Path, sampling: Sampling, history: History, draft: DraftMode, overflow: OverflowPolicy
+) -> None:
     """Make these what chats have that have nothing of their own. As `save_engine_defaults`."""
-    _save(file, _chat_values(sampling, history), _chat_values(Sampling(), "append"))
+    _save(file, _chat_values(sampling, history, draft, overflow), _chat_values(Sampling(), "append", "auto", "stop"))
 
 
-def _chat_values(sampling: Sampling, history: History) -> dict[str, Scalar]:
+def _chat_values(
+    sampling: Sampling, history: History, draft: DraftMode, overflow: OverflowPolicy
+) -> dict[str, Scalar]:
     return {
         "temp": sampling.temperature,
         "top_k": sampling.top_k,
@@ -75,6 +84,8 @@ def _chat_values(sampling: Sampling, history: History) -> dict[str, Scalar]:
         "predict": -1 if sampling.max_tokens is None else sampling.max_tokens,
         "stop": sampling.stop,
         "history": history,
+        "draft": draft,
+        "overflow": overflow,
     }
 
 

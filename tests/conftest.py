@@ -18,10 +18,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder that holds everything that kvchat reads and writes in this test."""
     for name in list(os.environ):
-        if name.startswith(("KVCHAT_", "LLAMA_ARG_")) or name in ("COLUMNS", "LINES"):
+        if name.startswith(("KVCHAT_", "LLAMA_", "XDG_", "HF_", "HUGGINGFACE_")) or name in ("COLUMNS", "LINES"):
             monkeypatch.delenv(name)
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("KVCHAT_HOME", str(folder))
+    monkeypatch.setenv("HOME", str(folder))  # where other programs would have their models
+    monkeypatch.setenv("OLLAMA_MODELS", str(folder / "no-ollama"))  # else that of the machine, too
     return folder
 
 

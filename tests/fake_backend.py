@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from kvchat.backend.fidelity import Measure
 from kvchat.backend.protocol import (
     Event,
     Forecast,
@@ -100,7 +101,7 @@ def turn_events(
 
 
 class FakeBackend:
-    """`requests`, `cancelled`, `warms`, `forecasts`, `previews` and `titles` record what was asked, in order.
+    """`requests`, `cancelled`, `warms`, `forecasts`, `previews`, `titles`, `measures` record what was asked, in order.
 
     With `script` and `post`, a submit posts the events that `script(request)` returns, on the thread that submits, as
     an engine's client may; without them the test posts what it likes. `refuse`, when set, is raised by `submit`.
@@ -122,6 +123,7 @@ class FakeBackend:
         self.forecasts: list[Forecast] = []
         self.previews: list[Preview] = []
         self.titles: list[Title] = []
+        self.measures: list[Measure] = []
         self._arrived = threading.Condition()
 
     def submit(self, request: Generate) -> None:
@@ -154,6 +156,10 @@ class FakeBackend:
     def title(self, command: Title) -> None:
         """Record it."""
         self.titles.append(command)
+
+    def measure(self, command: Measure) -> None:
+        """Record it."""
+        self.measures.append(command)
 
     def wait(self, count: int = 1, seconds: float = 30.0) -> Generate:
         """Wait until `count` requests have come; the last of them."""

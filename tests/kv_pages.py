@@ -169,8 +169,8 @@ class Disk:
 
     folder: Path
 
-    def store(self, budget: int = 2**30, **changes: object) -> PageStore:
-        return PageStore(self.folder, namespace(**changes), budget)
+    def store(self, budget: int = 2**30, *, draft: bool = False, **changes: object) -> PageStore:
+        return PageStore(self.folder, namespace(**changes), budget, draft=draft)
 
     def rows(self) -> list[Row]:
         """What the index says."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fake_backend import turn_events
 
+from kvchat.backend.fidelity import Measure
 from kvchat.backend.protocol import Event, Generate, Ready
 from kvchat.backend.values import EngineConfig
 
@@ -28,6 +29,8 @@ class ScriptedEngine:
         self.script = script
         self.configs: list[EngineConfig] = []
         self.requests: list[Generate] = []
+        self.measures: list[Measure] = []
+        self.measured: Callable[[Measure], Iterable[Event]] = lambda command: ()
         self.cancelled = threading.Event()
         self.closed = False
         self.ready: Ready | None = None
@@ -48,6 +51,10 @@ class ScriptedEngine:
     def submit(self, request: Generate) -> None:
         self.requests.append(request)
         threading.Thread(target=self._play, args=(self.script(request),)).start()
+
+    def measure(self, command: Measure) -> None:
+        self.measures.append(command)
+        threading.Thread(target=self._play, args=(self.measured(command),)).start()
 
     def cancel(self, turn: str) -> None:
         assert turn == self.requests[-1].turn

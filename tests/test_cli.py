@@ -65,7 +65,7 @@ def test_stop_is_repeatable() -> None:
 def test_every_setting_is_offered_as_it_is_named() -> None:
     for option in OPTIONS:
         for flag in filter(None, option.flag.split("/")):
-            words = [flag] if option.key == "kv" else [flag, "value"]
+            words = [flag] if option.key in ("kv", "offline") else [flag, "value"]
             assert option.key in vars(parse(words)), flag
             if option.key not in SCREEN_KEYS:  # what has no screen takes the others
                 assert option.key in vars(parse(["ask", *words, "x"])), flag
@@ -98,7 +98,7 @@ def test_a_question_may_begin_with_a_dash_after_two() -> None:
         (["chats", "rm", "x", "--trash"], "--trash means nothing to kvchat chats", ""),
         (["models", "ls", "--trash"], "--trash means nothing to kvchat models", ""),
         (["ask", "--tmp", "1", "x"], "'--tmp'", "did you mean --temp?"),
-        (["ask", "--offline", "x"], "'--offline'", ""),  # promised by no one yet
+        (["ask", "--incognito", "x"], "'--incognito'", ""),  # promised by no one yet
         (["ask", "--model"], "--model", "--help"),
         (["paths", "--no-kv"], "--no-kv means nothing to kvchat paths", ""),
         (["-m", "x", "kv", "ls"], "-m/--model means nothing to kvchat kv", ""),

@@ -63,6 +63,8 @@ def test_every_setting_from_the_file(paths: Paths) -> None:
         flash_attn = true
         n_gpu_layers = "all"
         threads = 3
+        model-draft = "small"
+        draft = "ngram"
         history = "exact"
         seed = 7
         temp = 0
@@ -75,10 +77,13 @@ def test_every_setting_from_the_file(paths: Paths) -> None:
         system = "Be brief."
         kv = false
         kv_budget = "2GiB"
+        kv_type_disk = "q8_0"
         theme = "paper"
         mouse = false
         follow = "off"
         auto_title = false
+        model_folders = ["/data/models", "/mnt/gguf"]
+        offline = true
         """,
     )
     assert settings == Settings(
@@ -89,15 +94,20 @@ def test_every_setting_from_the_file(paths: Paths) -> None:
         flash_attention="on",
         threads=3,
         gpu_layers=9999,
+        model_draft="small",
+        draft="ngram",
         history="exact",
         sampling=Sampling(0.0, 10, 0.5, 0.25, 1.5, 64, 7, 12, ("END", "\n\n")),
         system="Be brief.",
         kv=False,
         kv_budget=2 * 2**30,
+        kv_type_disk="q8_0",
         theme="paper",
         mouse=False,
         follow="off",
         auto_title=False,
+        model_folders=(Path("/data/models"), Path("/mnt/gguf")),
+        offline=True,
     )
 
 
@@ -107,14 +117,19 @@ def test_every_setting_has_a_variable(paths: Paths, option: Any) -> None:
         "cache_type_k": "bf16",
         "cache_type_v": "bf16",
         "flash_attn": "off",
+        "draft": "off",
+        "overflow": "shift",
         "history": "exact",
         "kv": "0",
         "kv_budget": "1",
+        "kv_type_disk": "q5_1",
         "min_p": "1",
         "top_p": "1",
         "mouse": "off",
         "follow": "start",
         "auto_title": "no",
+        "model_folders": "/data/models:/mnt/gguf",
+        "offline": "yes",
     }.get(option.key, "5")
     assert load(paths, environ={option.variable: good}) != Settings()
 
@@ -132,6 +147,10 @@ def test_every_setting_has_a_variable(paths: Paths, option: Any) -> None:
         ("n_gpu_layers", "-1", -1),
         ("n_gpu_layers", "0", 0),
         ("threads", "-1", 0),  # llama.cpp's "choose"
+        ("model_draft", "none", None),
+        ("model_draft", " None ", None),
+        ("model_draft", "./none", "./none"),
+        ("draft", "NGRAM", "ngram"),
         ("flash_attn", "1", "on"),  # llama.cpp's other words
         ("flash_attn", "disabled", "off"),
         ("cache_type_k", "Q8_0", "q8_0"),
@@ -170,6 +189,8 @@ def test_minus_one_means_no_choice(paths: Paths, key: str, name: str) -> None:
         ("predict", "0"),
         ("stop", [""]),
         ("kv_budget", "8 potatoes"),
+        ("kv_type_disk", "q8"),
+        ("kv_type_disk", "f32"),
         ("kv_budget", "-8GiB"),
         ("kv_budget", "9" * 400),  # an infinite float
         ("flash_attn", "maybe"),
@@ -263,10 +284,11 @@ def test_quantized_keys_do_not(paths: Paths) -> None:
 
 
 def test_engine_config(paths: Paths) -> None:
-    settings = Settings(context=512, type_k="q8_0", threads=2, kv_budget=5)
+    settings = Settings(context=512, type_k="q8_0", threads=2, kv_budget=5, kv_type_disk="q4_0")
     config = engine_config(settings, Path("/models/m.gguf"), paths)
     assert (config.model_path, config.context, config.type_k, config.threads) == ("/models/m.gguf", 512, "q8_0", 2)
     assert (config.kv_folder, config.kv_budget, config.extra_buffers) == (str(paths.kv_folder), 5, True)
+    assert config.kv_type_disk == "q4_0"
     assert engine_config(Settings(kv=False), Path("m"), paths).kv_folder is None
 
 

@@ -160,12 +160,14 @@ def test_a_full_disk_leaves_the_old_file(file: Path, monkeypatch: pytest.MonkeyP
 
 def test_what_is_saved_is_what_is_loaded(home: Path) -> None:
     paths = Paths.find(os.environ)
-    config = EngineConfig("/m/x.gguf", 4096, "q8_0", "q4_0", "on", 3, 9999)
+    config = EngineConfig("/m/x.gguf", 4096, "q8_0", "q4_0", "on", 3, 9999, draft_path="/m/y.gguf")
     save_engine_defaults(paths.config_file, config)
     settings = load_settings(paths, {}, {})
     found = (settings.model, settings.context, settings.type_k, settings.type_v, settings.flash_attention)
     assert found == ("/m/x.gguf", 4096, "q8_0", "q4_0", "on")
-    assert (settings.threads, settings.gpu_layers) == (3, 9999)
+    assert (settings.threads, settings.gpu_layers, settings.model_draft) == (3, 9999, "/m/y.gguf")
+    save_engine_defaults(paths.config_file, EngineConfig("/m/x.gguf"))  # a draft model can be taken back
+    assert load_settings(paths, {}, {}).model_draft is None
 
 
 def test_defaults_are_written_only_over_other_values(file: Path) -> None:
@@ -212,16 +214,16 @@ def test_one_is_not_true(file: Path) -> None:
 def test_a_chats_defaults_are_loaded_as_they_were_saved(home: Path) -> None:
     paths = Paths.find(os.environ)
     sampling = Sampling(0.25, 0, 0.5, 0.0, 1.05, 0, 7, 99, ("END", "\n\n", '"'))
-    save_chat_defaults(paths.config_file, sampling, "exact")
+    save_chat_defaults(paths.config_file, sampling, "exact", "ngram", "shift")
     settings = load_settings(paths, {}, {})
-    assert (settings.sampling, settings.history) == (sampling, "exact")
-    save_chat_defaults(paths.config_file, Sampling(), "append")  # a seed and a limit can be taken back
+    assert (settings.sampling, settings.history, settings.draft, settings.overflow) == (sampling, "exact", "ngram", "shift")
+    save_chat_defaults(paths.config_file, Sampling(), "append", "auto", "stop")  # a seed and a limit can be taken back
     settings = load_settings(paths, {}, {})
-    assert (settings.sampling, settings.history) == (Sampling(), "append")
+    assert (settings.sampling, settings.history, settings.draft, settings.overflow) == (Sampling(), "append", "auto", "stop")
 
 
 def test_usual_sampling_is_not_written(file: Path) -> None:
-    save_chat_defaults(file, Sampling(top_k=5), "append")
+    save_chat_defaults(file, Sampling(top_k=5), "append", "auto", "stop")
     assert file.read_text() == "top_k = 5\n"
 
 

@@ -98,9 +98,9 @@ def test_live_shows_what_happens(backend: FakeBackend, chat: Conversation) -> No
     events = turn_events(request, ["a", "b"])
     apply(chat, events[:3])
     assert chat.live is not None
-    assert (chat.live.restored, chat.live.progress, chat.live.text) == (events[1], events[2], "")
+    assert (chat.live.restored, chat.live.progress, chat.messages[-1].text) == (events[1], events[2], "")
     apply(chat, events[3:-1])
-    assert chat.live.text == chat.messages[-1].text == "ab"
+    assert (chat.live.phase, chat.messages[-1].text) == ("decode", "ab")
 
 
 def test_the_next_turn_brings_its_ids_along(store: StoreThread, backend: FakeBackend) -> None:
@@ -379,7 +379,7 @@ def test_resume(store: StoreThread, backend: FakeBackend, chat: Conversation, re
     assert request.turn != first.turn
     assert request.continue_reply
     assert request.messages[-1] == PromptMessage("assistant", "Once upon", text_ids("Once upon"))
-    assert chat.live is not None and chat.live.text == "Once upon" and chat.live.message == reply.id
+    assert chat.live is not None and chat.live.message == reply.id and chat.messages[-1].text == "Once upon"
     assert on_disk(store, chat)[1][-1].finish is None
     apply(chat, turn_events(request, [" a", " time"]))
     assert [m.id for m in chat.messages] == [chat.messages[0].id, reply.id]

@@ -171,6 +171,27 @@ def test_forecast_is_what_a_submit_would_send(store: StoreThread, backend: FakeB
     assert (asked.history, asked.clock, asked.past_cut) == ("exact", 77.0, None)
 
 
+def test_forecast_of_an_edit_is_what_the_edit_would_send(
+    store: StoreThread, backend: FakeBackend, chat: Conversation
+) -> None:
+    """The draft stands in the place of the message, and what came behind that is no part of it; also where the last
+    message waits for an answer, so that nothing could be sent behind it."""
+    two = chat.messages[2].id
+    chat.forecast("zwei", two)
+    settle(store)
+    assert [message.text for message in backend.forecasts[0].messages] == ["one", "uno", "zwei"]
+    chat.delete(chat.messages[3].id).result(WAIT)
+    chat.forecast("zwei", two)
+    settle(store)
+    assert [message.text for message in backend.forecasts[1].messages] == ["one", "uno", "zwei"]
+    chat.forecast("eins", chat.messages[0].id)
+    settle(store)
+    asked = backend.forecasts[2]
+    assert [message.text for message in asked.messages] == ["eins"]
+    request = request_of(backend, chat.edit(chat.messages[0].id, "eins"))
+    assert asked.messages == request.messages
+
+
 def test_forecast_of_a_new_chat_and_of_another_model(
     store: StoreThread, backend: FakeBackend, chat: Conversation
 ) -> None:
@@ -289,9 +310,8 @@ def test_ids_are_read_under_the_key_of_today(store: StoreThread, backend: FakeBa
     there.warm()
     settle(store)
     assert backend.warms[0].ids == (*ONE, *text_ids("uno"), *TWO, *text_ids("dos"))
-    assert other.warms == [
-        Warm(other.warms[0].turn, (*backend.warms[0].ids, USER_TURN, *text_ids("three"), REPLY_TURN, *text_ids("tres")))
-    ]
+    ids = (*backend.warms[0].ids, USER_TURN, *text_ids("three"), REPLY_TURN, *text_ids("tres"))
+    assert other.warms == [Warm(other.warms[0].turn, ids, "", there.chat.clock)]
     assert store.run(ChatStore.known_ids, there.messages[-1].id, ids_key("othervocab", "")).result(WAIT)
 
 

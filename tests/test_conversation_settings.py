@@ -19,7 +19,7 @@ from kvchat.conversation import Conversation, EngineChoice
 from kvchat.errors import KvchatError
 
 OWN = Sampling(0.3, 5, 0.5, 0.1, 1.1, 32, 7, 99, ("END", "\n\n"))
-CHOICE = EngineChoice("/models/fake.gguf", "q8_0", "q4_0", 4096, "on")
+CHOICE = EngineChoice("/models/fake.gguf", "q8_0", "q4_0", 4096, "on", "/models/small.gguf")
 
 
 @pytest.fixture
@@ -43,7 +43,8 @@ def change_all(chat: Conversation) -> None:
     for done in (
         chat.set_system("be brief"),
         chat.set_sampling(OWN),
-        chat.set_engine(CHOICE.model_path, CHOICE.type_k, CHOICE.type_v, CHOICE.context, CHOICE.flash_attention),
+        chat.set_engine(CHOICE),
+        chat.set_draft("ngram"),
     ):
         done.result(WAIT)
 
@@ -89,9 +90,11 @@ def test_round_trip(store: StoreThread, backend: FakeBackend, chat: Conversation
         "type_v": "q4_0",
         "context": 4096,
         "flash_attention": "on",
+        "draft_model": "/models/small.gguf",
+        "draft": "ngram",
     }
     request = request_of(backend, chat.submit("again"))
-    assert request.sampling == OWN
+    assert (request.sampling, request.draft) == (OWN, "ngram")
     assert request.messages[0].text == "be brief"
 
 
@@ -172,7 +175,7 @@ def test_what_a_newer_version_wrote_is_kept(store: StoreThread, backend: FakeBac
     settings_on_disk(store, chat, '{"colour": "blue", "sampling": {"temperature": 0.5}}')
     again = reopened(store, backend, chat)
     assert again.sampling == replace(GREEDY, temperature=0.5)
-    again.set_engine("m", "f16", "f16", 0, "auto").result(WAIT)
+    again.set_engine(EngineChoice("m", "f16", "f16", 0, "auto")).result(WAIT)
     settings = json.loads(on_disk(store, chat)[0].settings)
     assert (settings["colour"], settings["sampling"], settings["model"]) == ("blue", {"temperature": 0.5}, "m")
 

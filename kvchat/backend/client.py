@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from kvchat.backend.fidelity import Measure
 from kvchat.backend.protocol import Event, Forecast, Generate, Preview, Ready, Title, Warm
 from kvchat.backend.values import EngineConfig
 
@@ -56,6 +57,9 @@ class EngineClient(Backend, Protocol):
 
     def configure(self, config: EngineConfig) -> None:
         """Goes over to another configuration; the events tell how it goes."""
+
+    def measure(self, command: Measure) -> None:
+        """Has cache types compared while nothing else is wanted; `cancel` stops it. One Measured comes in any case."""
 
     def close(self) -> None:
         """Ends it."""

@@ -26,6 +26,7 @@ QUANTIZED = ("q8_0", "q4_0")
 EXTRA_BUFFERS = "llama.cpp's extra CPU buffers (AMX, repacked weights)"
 FLASH = "flash attention"
 TYPES = "the quantized cache"
+DRAFT = "draft model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ def ladder(config: EngineConfig) -> Iterator[tuple[str, EngineConfig]]:
     """The configuration as asked ("" given up), then safer ones, each with what it gives up beyond the one before.
 
     Extra buffer types first (an illegal instruction in the first matrix product is the common death), then flash
-    attention where the cache can do without, then quantized caches.
+    attention where the cache can do without, then quantized caches. A draft model is none of its rungs: it comes last,
+    when the model stands, so that a death is known to be its own.
     """
     yield "", config
     if config.extra_buffers:
@@ -59,9 +61,11 @@ class Journal:
     def __init__(self, state_folder: Path) -> None:
         self._folder = state_folder
         self._deaths = _read(state_folder / FILE)
+        self._draft_deaths: dict[str, str] = {}  # those for which a draft model may not have been the reason
 
     def choose(self, config: EngineConfig) -> Choice | None:
-        """The first configuration of the ladder that is not known to die; None when all of them are."""
+        """The first configuration of the ladder that is not known to die, without its draft model if the engine is
+        known to die with that; None when all of them are."""
         notes: list[str] = []
         cause = ""
         for given_up, candidate in ladder(config):
@@ -71,9 +75,30 @@ class Journal:
                 self._deaths.get(_machine_key()) if candidate.extra_buffers else None
             )
             if found is None:
-                return Choice(candidate, tuple(notes))
+                return self._with_draft(candidate, notes)
             cause = found
         return None
+
+    def _with_draft(self, config: EngineConfig, notes: list[str]) -> Choice:
+        lasting = self._deaths.get(draft_key(config))
+        cause = lasting or self._draft_deaths.get(draft_key(config))
+        if config.draft_path is None or cause is None:
+            return Choice(config, tuple(notes))
+        again = f"remove {self._folder / FILE}" if lasting else "choose it again"
+        notes.append(f"{DRAFT}: off, because the engine {cause} with it; to try again, {again}")
+        return Choice(replace(config, draft_path=None), tuple(notes))
+
+    def draft_died(self, config: EngineConfig, cause: str, *, lasting: bool) -> None:
+        """The engine died while it loaded or had the draft model of this configuration, which goes on without it.
+        `lasting`: at the next starts, too."""
+        deaths = self._deaths if lasting else self._draft_deaths
+        deaths[draft_key(config)] = cause
+        if lasting:
+            self._write()
+
+    def try_draft_again(self) -> None:
+        """The person has chosen: a draft model that may not have been the reason of a death gets another chance."""
+        self._draft_deaths.clear()
 
     def died(self, config: EngineConfig, cause: str) -> None:
         """Condemn a configuration; `cause` reads on from "the engine ", as in "was killed by SIGILL"."""
@@ -140,16 +165,11 @@ def _machine_key() -> str:
 
 
 def configuration_key(config: EngineConfig) -> str:
-    """Names a configuration of one model file on this CPU with this build."""
-    try:
-        file = Path(config.model_path).stat()
-        identity = f"{file.st_size}|{file.st_mtime_ns}"
-    except OSError:
-        identity = ""
+    """Names a configuration of one model file on this CPU with this build, whatever drafts for it."""
     parts = (
         _machine(),
         config.model_path,
-        identity,
+        _file_identity(config.model_path),
         config.type_k,
         config.type_v,
         config.flash_attention,
@@ -157,3 +177,17 @@ def configuration_key(config: EngineConfig) -> str:
         str(config.extra_buffers),
     )
     return hashlib.blake2b("|".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def draft_key(config: EngineConfig) -> str:
+    """Names the draft model of a configuration beside its model."""
+    parts = (configuration_key(config), config.draft_path or "", _file_identity(config.draft_path or ""))
+    return "draft-" + hashlib.blake2b("|".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def _file_identity(path: str) -> str:
+    try:
+        file = Path(path).stat()
+    except OSError:
+        return ""
+    return f"{file.st_size}|{file.st_mtime_ns}"

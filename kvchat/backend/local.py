@@ -9,19 +9,20 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection, Pipe
+from dataclasses import replace
+from multiprocessing.connection import Pipe
 from pathlib import Path
 
+from kvchat.backend.child import Change, Child, hang_up, same_process, send
 from kvchat.backend.endings import CRASHES, HOPELESS, cause_of, given_up, not_started, unfinished
-from kvchat.backend.journal import Choice, Journal
+from kvchat.backend.fidelity import Guarded, Measure, Measured
+from kvchat.backend.guarding import GuardBook
+from kvchat.backend.journal import Journal
 from kvchat.backend.log import open_log, size, tail
 from kvchat.backend.protocol import (
     Cancel,
@@ -34,6 +35,7 @@ from kvchat.backend.protocol import (
     Generate,
     Load,
     LoadFailed,
+    Loading,
     Preview,
     Ready,
     Restored,
@@ -49,31 +51,6 @@ from kvchat.errors import KvchatError
 MODULE = "kvchat.engine.process"
 MOST_DEATHS = 3  # engines in a row that die without finishing a turn before we stop starting new ones
 GOODBYE = 6.0  # seconds that an engine may take to write its last pages after the pipe is closed
-
-
-@dataclass(slots=True)
-class _Change:
-    """A change of configuration under way, and what stood before it."""
-
-    choice: Choice
-    config: EngineConfig
-    failed: bool = False
-
-
-@dataclass(slots=True)
-class _Child:
-    """One engine process and what is owed for it."""
-
-    process: subprocess.Popen[bytes]
-    connection: Connection
-    choice: Choice
-    log_start: int
-    ready: bool = False
-    refused: bool = False
-    replaced: bool = False
-    measuring: bool = False  # it was asked to measure itself and has not told the result
-    asked: deque[_Change] = field(default_factory=deque)  # configurations that it has not answered yet
-    turns: dict[str, bool] = field(default_factory=dict)  # turn -> whether its restore is over
 
 
 class Engine:
@@ -92,10 +69,11 @@ class Engine:
         self._post = post
         self._journal = Journal(state_folder)
         self._tuning = TuningBook(state_folder)
+        self._guard = GuardBook(state_folder)
         self._log_file = log_file
         self._program = program
         self._lock = threading.Lock()
-        self._child: _Child | None = None
+        self._child: Child | None = None
         self._ready: Ready | None = None
         self._closing = False
         self._serving = False  # the reader thread runs, and starts the next engine when one is wanted
@@ -133,6 +111,8 @@ class Engine:
         """Go over to another configuration: in place where only the context changes, else in a new process. Ready,
         ConfigureFailed or LoadFailed tell how it went. A turn that runs is finished first, or ended by a new process.
         """
+        if config == self._config or config.draft_path != self._config.draft_path:
+            self._journal.try_draft_again()
         choice = self._journal.choose(config)
         if choice is None:
             self._post(ConfigureFailed(Failure("this configuration is known to crash here", HOPELESS)))
@@ -140,13 +120,13 @@ class Engine:
         with self._lock:
             before, self._config, self._ready = self._config, config, None
             child = self._child
-            if child is not None and not child.refused and _same_process(child.choice.config, choice.config):
-                child.asked.append(_Change(child.choice, before))
+            if child is not None and not child.refused and same_process(child.choice.config, choice.config):
+                child.asked.append(Change(child.choice, before))
                 child.choice, child.ready = choice, False
-                self._command(child, Configure(self._tuning.apply(choice.config)))
+                self._command(child, Configure(self._guard.apply(self._tuning.apply(choice.config))))
             elif child is not None:
                 child.replaced = True
-                _hang_up(child.connection)
+                hang_up(child.connection)
             elif not self._serving and not self._closing:
                 self._start()
 
@@ -166,10 +146,20 @@ class Engine:
         """Have a title written; Titled comes when nothing more important was asked."""
         self._ask(command)
 
+    def measure(self, command: Measure) -> None:
+        """Have cache types compared; exactly one Measured comes in the end, also when the engine is gone."""
+        with self._lock:
+            child = self._child
+            if child is not None:
+                child.measurements.add(command.turn)
+                send(child, command)
+                return
+        self._post(Measured(command.turn, None, Failure("the engine is not running")))
+
     def _ask(self, command: Command) -> None:
         with self._lock:
             if self._child is not None:
-                _send(self._child, command)
+                send(self._child, command)
 
     def submit(self, request: Generate) -> None:
         """Queue a turn. Its TurnFinished comes in any case, also when the engine is gone."""
@@ -180,7 +170,7 @@ class Engine:
                     request = replace(request, keep_kv=False)
                     self._distrust_store = False
                 child.turns[request.turn] = False
-                _send(child, request)  # if the child is gone, the reader thread finds the turn among those it owes
+                send(child, request)  # if the child is gone, the reader thread finds the turn among those it owes
                 return
         self._post(unfinished(request.turn, "is not running"))
 
@@ -188,7 +178,7 @@ class Engine:
         """Stop a turn; its TurnFinished comes with what there is."""
         with self._lock:
             if self._child is not None:
-                _send(self._child, Cancel(turn))
+                send(self._child, Cancel(turn))
 
     def close(self) -> None:
         """End the engine: it writes its last pages, then it is gone."""
@@ -196,7 +186,7 @@ class Engine:
             self._closing = True
             child = self._child
             if child is not None:
-                _hang_up(child.connection)
+                hang_up(child.connection)
         if child is not None:
             try:
                 child.process.wait(GOODBYE)
@@ -227,7 +217,7 @@ class Engine:
         with self._lock:
             self._serving = False
 
-    def _spawn(self) -> _Child | None:
+    def _spawn(self) -> Child | None:
         """Start a process in the safest configuration that is needed; None when the app is closing."""
         ours, theirs = Pipe(duplex=True)
         log = open_log(self._log_file)
@@ -246,25 +236,27 @@ class Engine:
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
-                child = self._child = _Child(process, ours, choice, size(self._log_file))
-                self._command(child, Load(self._tuning.apply(choice.config)))
+                child = self._child = Child(process, ours, choice, size(self._log_file))
+                self._command(child, Load(self._guard.apply(self._tuning.apply(choice.config))))
                 return child
         finally:
             theirs.close()
             os.close(log)
 
-    def _command(self, child: _Child, command: Load | Configure) -> None:
-        child.measuring = command.config.tune
-        _send(child, command)
+    def _command(self, child: Child, command: Load | Configure) -> None:
+        child.measuring, child.guarding = command.config.tune, command.config.guard
+        send(child, command)
 
-    def _pump(self, child: _Child) -> None:
+    def _pump(self, child: Child) -> None:
         """Hand on the events of one engine until its end of the pipe is closed."""
         with suppress(EOFError, OSError, pickle.UnpicklingError):
             while True:
                 self._receive(child, child.connection.recv())
 
-    def _receive(self, child: _Child, event: Event) -> None:
+    def _receive(self, child: Child, event: Event) -> None:
         match event:
+            case Loading(draft=True):
+                child.drafting = True
             case Ready():
                 event = self._settle(child, event)
             case LoadFailed():
@@ -277,13 +269,19 @@ class Engine:
                 self._tuning.remember(child.choice.config, event)
             case Restored(turn=turn):
                 child.turns[turn] = True
+            case Guarded(verdict=verdict):
+                child.guarding = False
+                self._guard.remember(child.choice.config, verdict)
+            case Measured(turn=turn):
+                with self._lock:
+                    child.measurements.discard(turn)
             case TurnFinished(turn=turn):
                 self._deaths = 0
                 with self._lock:
                     child.turns.pop(turn, None)
         self._post(event)
 
-    def _settle(self, child: _Child, ready: Ready) -> Ready:
+    def _settle(self, child: Child, ready: Ready) -> Ready:
         """A configuration stands: the one that was loaded, the one that was asked for, or the one from before."""
         with self._lock:
             change = child.asked.popleft() if child.asked else None
@@ -291,21 +289,23 @@ class Engine:
                 child.choice, self._config = change.choice, change.config
             self._journal.survived(child.choice.config)
             ready = replace(ready, notes=child.choice.notes + ready.notes)
-            child.ready = not child.asked
+            child.ready, child.drafting = not child.asked, False
             self._ready = ready if child.ready else None
         return ready
 
-    def _bury(self, child: _Child, cause: str) -> bool:
+    def _bury(self, child: Child, cause: str) -> bool:
         """Pay what a dead engine owes; whether another one shall be started."""
         with self._lock:
             self._child = None
             self._ready = None
-            owed = dict(child.turns)
+            owed, measurements = dict(child.turns), tuple(child.measurements)
         child.connection.close()
         crashed = -child.process.returncode in CRASHES
         again = child.replaced
         if not (self._closing or child.refused or child.replaced):
             again = self._mourn(child, cause, crashed=crashed, owed=owed)
+        for turn in measurements:
+            self._post(Measured(turn, None, Failure(f"the engine {cause}", "measure again")))
         for turn in owed:
             self._post(unfinished(turn, "was replaced by another one" if child.replaced else cause))
         if not again:
@@ -314,33 +314,31 @@ class Engine:
                 self._post(LoadFailed(given_up(cause, crashed=crashed, was_ready=child.ready)))
         return again and not self._closing
 
-    def _mourn(self, child: _Child, cause: str, *, crashed: bool, owed: Mapping[str, bool]) -> bool:
+    def _mourn(self, child: Child, cause: str, *, crashed: bool, owed: Mapping[str, bool]) -> bool:
         """A death that nobody asked for: remember it, say it, and decide whether to start again."""
         illegal = child.process.returncode == -signal.SIGILL
-        if crashed and (illegal or not child.ready):
+        draft = _is_fault_of_draft(child)
+        if draft:
+            self._journal.draft_died(child.choice.config, cause, lasting=crashed and child.drafting)
+        elif crashed and (illegal or not child.ready):
             self._journal.died(child.choice.config, cause)
         if crashed and child.ready and child.measuring and not owed:
             self._tuning.fatal(child.choice.config)
+        if crashed and child.ready and child.guarding and not (child.measuring or child.measurements or owed):
+            self._guard.fatal(child.choice.config)
         self._deaths += child.ready
         self._distrust_store = child.ready and False in owed.values()
-        again = self._deaths < MOST_DEATHS if child.ready else crashed
+        again = self._deaths < MOST_DEATHS if child.ready else crashed or draft
         choice = self._journal.choose(self._config) if again else None
         note = "; ".join(choice.notes) if choice else ""
         self._post(EngineDied(f"the engine {cause}", tail(self._log_file, child.log_start), choice is not None, note))
         return choice is not None
 
 
-def _same_process(old: EngineConfig, new: EngineConfig) -> bool:
-    """Whether the loaded model serves both."""
-    return (old.model_path, old.gpu_layers, old.extra_buffers) == (new.model_path, new.gpu_layers, new.extra_buffers)
-
-
-def _send(child: _Child, command: Command) -> None:
-    with suppress(OSError):
-        child.connection.send(command)
-
-
-def _hang_up(connection: Connection) -> None:
-    """Close the sending half, so that the engine reads the end of the pipe while we still read what it says."""
-    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as half:
-        half.shutdown(socket.SHUT_WR)
+def _is_fault_of_draft(child: Child) -> bool:
+    """Whether the next engine goes on without the draft model of one that was killed: it was being loaded, or it was
+    there, and without it there is one reason less. An illegal instruction is the fault of extra buffers first."""
+    config, code = child.choice.config, child.process.returncode
+    if config.draft_path is None or code >= 0 or not (child.drafting or child.ready):
+        return False
+    return code != -signal.SIGILL or not config.extra_buffers

@@ -8,17 +8,69 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kvchat.backend.fidelity import Guarded, Measure, Measured, Measuring
+from kvchat.backend.outlooks import (
+    Forecast,
+    Forecasted,
+    Preview,
+    Previewed,
+    Title,
+    Titled,
+    Warm,
+    Warmed,
+    Way,
+)
 from kvchat.backend.values import (
     CacheInfo,
+    DraftInfo,
+    DraftMode,
     EngineConfig,
     Failure,
     FinishReason,
     History,
     ModelInfo,
+    OverflowPolicy,
     PromptMessage,
     Sampling,
     Usage,
 )
+from kvchat.formats.past import Eviction
+
+__all__ = [
+    "Cancel",
+    "Command",
+    "Configure",
+    "ConfigureFailed",
+    "Drafted",
+    "EngineDied",
+    "Event",
+    "Evicted",
+    "Fidelity",
+    "Forecast",
+    "Forecasted",
+    "Generate",
+    "Load",
+    "LoadFailed",
+    "Loading",
+    "Outlook",
+    "Preview",
+    "Previewed",
+    "PromptProgress",
+    "PromptReady",
+    "Ready",
+    "Restored",
+    "TextDelta",
+    "Title",
+    "Titled",
+    "Transcode",
+    "Transcoded",
+    "Tuned",
+    "TurnEvent",
+    "TurnFinished",
+    "Warm",
+    "Warmed",
+    "Way",
+]
 
 # ------------------------------------------------------------------ commands: app -> engine
 
@@ -37,6 +89,11 @@ class Generate:
 
     `clock` is the time (seconds since the epoch) that the template sees, frozen for the chat. `keep_kv` False:
     neither restore nor save nor reuse. `past_cut` says why the ids of the past end where they do, for `Usage.cut`.
+    `draft_memory` is that of the chat's last turn, see `Usage`; None: nothing is known.
+
+    `evictions` are those that were told of the chat (see `Evicted`), with the ids of the messages joined as its tokens.
+    `overflow`: what happens when the context is full. `pinned`: messages, by their number, that never leave it.
+    `prune_cells`: the policy "prune" leaves at most so many cells in use, 0 for three quarters of the context.
     """
 
     turn: str
@@ -47,6 +104,12 @@ class Generate:
     keep_kv: bool = True
     continue_reply: bool = False
     past_cut: str | None = None
+    draft: DraftMode = "auto"
+    draft_memory: str | None = None
+    evictions: tuple[Eviction, ...] = ()
+    overflow: OverflowPolicy = "stop"
+    pinned: tuple[int, ...] = ()
+    prune_cells: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,44 +120,6 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class Warm:
-    """Bring the KV of a chat into the cells ahead of its turn; nothing is computed. `ids` are those of its past."""
-
-    turn: str
-    ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """What a send would reuse and cost. As Generate, with the draft as last user message; nothing is changed."""
-
-    turn: str
-    messages: tuple[PromptMessage, ...]
-    history: History = "append"
-    clock: float = 0.0
-    past_cut: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Title:
-    """A title for a conversation, made beside the chat's cells while nothing else is wanted. Answered by Titled, or not
-    at all when a turn, a Warm or another configuration comes first."""
-
-    turn: str
-    messages: tuple[PromptMessage, ...]
-    clock: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What a chat with these past ids would find on disk if the context were built with `config` (same model)."""
-
-    turn: str
-    ids: tuple[int, ...]
-    config: EngineConfig
-
-
-@dataclass(frozen=True, slots=True)
 class Configure:
     """Build the context anew with another cache type, size, flash attention or thread count; the model stays loaded.
     Answered by Ready, or by ConfigureFailed and then the Ready of the configuration from before."""
@@ -102,7 +127,33 @@ class Configure:
     config: EngineConfig
 
 
-Command = Load | Generate | Cancel | Warm | Forecast | Title | Preview | Configure
+Command = Load | Generate | Cancel | Warm | Forecast | Title | Preview | Configure | Measure
+
+
+@dataclass(frozen=True, slots=True)
+class Transcode:
+    """Write the chain of pages that ends with the page `last` of a namespace once more in other cache types. Answered
+    by Transcoded or a Failure; for a process of its own, see `backend.transcoding`."""
+
+    kv_folder: str
+    kv_budget: int
+    namespace: str
+    last: bytes
+    model_path: str
+    type_k: str
+    type_v: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transcoded:
+    """All `pages` pages of the chain, with its `tokens`, are there, and end with the page `last`; `written` pages and
+    checkpoints of `written_bytes` are new."""
+
+    tokens: int
+    pages: int
+    written: int
+    written_bytes: int
+    last: bytes
 
 
 # ------------------------------------------------------------------ events: engine -> app
@@ -110,20 +161,22 @@ Command = Load | Generate | Cancel | Warm | Forecast | Title | Preview | Configu
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """Part of the model that is loaded, 0 to 1."""
+    """Part of the model that is loaded, 0 to 1. `draft`: the model itself stands, and now a draft model is loaded."""
 
     fraction: float
+    draft: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """The model is loaded and has decoded its first token. `notes` are sentences for the person: what was chosen
-    otherwise than asked, and why."""
+    otherwise than asked, and why. `draft`: the draft model beside it, None without one."""
 
     model: ModelInfo
     cache: CacheInfo
     load_seconds: float
     notes: tuple[str, ...] = ()
+    draft: DraftInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +199,20 @@ class EngineDied:
 
 @dataclass(frozen=True, slots=True)
 class PromptReady:
-    """The prompt is tokenized. `segments[i]` are the ids of `messages[i]`, see PromptMessage: to be kept."""
+    """The prompt is tokenized. `segments[i]` are the ids of `messages[i]`, see PromptMessage: to be kept.
+    `system_tokens`: see `Usage`."""
 
     turn: str
     segments: tuple[tuple[int, ...], ...]
     tokens: int
+    system_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The reuse plan is carried out: so many tokens need not be computed. Comes once per turn, before prefill."""
+    """The reuse plan is carried out: so many tokens need not be computed. Comes before prefill, and once more, with
+    nothing reused, where the check on resume refutes what was restored.
+    `transcoded`, `transcoded_tokens`: see `Usage`."""
 
     turn: str
     reused: int
@@ -165,6 +222,8 @@ class Restored:
     computed: int
     seconds: float
     cut: str | None
+    transcoded: str | None = None
+    transcoded_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,69 +238,47 @@ class PromptProgress:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """New text of the reply and the ids that make it: all deltas of a turn joined are the reply, in text and in ids."""
+    """New text of the reply and the ids that make it: all deltas of a turn joined are the reply, in text and in ids.
+    `thought`: so many tokens of the reply up to here are reasoning, see `Usage.reasoning_tokens`."""
 
     turn: str
     text: str
     ids: tuple[int, ...]
+    thought: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """Tokens of the chat left the context: to be kept, and handed back with the chat's next commands. `why` is the
+    policy that chose them, or "reasoning"; letting them go took `seconds`."""
+
+    turn: str
+    eviction: Eviction
+    why: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """How drafting goes so far in this turn, see `Usage`. Comes with the text, as often as that."""
+
+    turn: str
+    kind: str
+    proposed: int
+    accepted: int
+    speedup: float
 
 
 @dataclass(frozen=True, slots=True)
 class TurnFinished:
-    """Exactly one per Generate, on every path. All text and ids have gone out in TextDelta before it."""
+    """Exactly one per Generate, on every path. All text and ids have gone out in TextDelta before it. `ways`: where a
+    full context ended the reply, what the policies that could go on would let go."""
 
     turn: str
     reason: FinishReason
     usage: Usage
     failure: Failure | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Warmed:
-    """`reused` of `tokens` past tokens are in the cells, `pages` of them were read from disk in `seconds`; or as many
-    as `checkpoint` says came back with the recurrent state after them."""
-
-    turn: str
-    tokens: int
-    reused: int
-    pages: int
-    seconds: float
-    cut: str | None
-    checkpoint: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Forecasted:
-    """The prompt would have `tokens`, of which `resident`, `pages` and `checkpoint` need not be computed. `seconds`
-    to the first token, by the speeds measured on this engine; None before anything was measured."""
-
-    turn: str
-    tokens: int
-    resident: int
-    pages: int
-    computed: int
-    seconds: float | None
-    cut: str | None
-    checkpoint: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Previewed:
-    """Of `tokens` past tokens, `restored` would come from pages of that configuration; computing the others would take
-    `seconds` (None: not known yet)."""
-
-    turn: str
-    tokens: int
-    restored: int
-    seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Titled:
-    """The title that the model wrote; "" where it wrote none that can be used."""
-
-    turn: str
-    text: str
+    ways: tuple[Way, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +291,15 @@ class ConfigureFailed:
 @dataclass(frozen=True, slots=True)
 class Tuned:
     """Flash attention and threads were measured while the engine was idle, and these are in use from now on.
-    `sentences` say for the person how fast each setting decodes at depth 1,024."""
+    `sentences` say for the person how fast each setting decodes at depth 1,024. `draft_costs`: see EngineConfig."""
 
     flash_attention: bool
     threads: int
     sentences: tuple[str, ...]
+    draft_costs: tuple[float, ...] = ()
 
 
-TurnEvent = PromptReady | Restored | PromptProgress | TextDelta | TurnFinished
+TurnEvent = PromptReady | Restored | PromptProgress | TextDelta | Drafted | Evicted | TurnFinished
 Outlook = Warmed | Forecasted | Previewed
-Event = Loading | Ready | LoadFailed | EngineDied | ConfigureFailed | Tuned | TurnEvent | Outlook | Titled
+Fidelity = Measuring | Measured | Guarded
+Event = Loading | Ready | LoadFailed | EngineDied | ConfigureFailed | Tuned | TurnEvent | Outlook | Titled | Fidelity

@@ -1,4 +1,4 @@
-"""What was measured on this machine: flash attention and threads by model, build and cache type.
+"""What was measured on this machine, by model, build and cache type: flash attention, threads, what drafts cost.
 
 Owns `state/tuning.json`; must not measure. Losing the file costs one more measurement.
 """
@@ -20,13 +20,14 @@ MOST = 200  # entries that are kept, newest last
 @dataclass(frozen=True, slots=True)
 class Entry:
     """The best setting for one configuration, and what was measured. `threads` 0: nothing, since measuring began and
-    the engine did not live to tell; it is not tried again."""
+    the engine did not live to tell; it is not tried again. `draft_costs`: see EngineConfig."""
 
     model: str
     types: str
     flash_attention: bool
     threads: int
     sentences: tuple[str, ...]
+    draft_costs: tuple[float, ...] = ()
 
 
 class TuningBook:
@@ -38,8 +39,6 @@ class TuningBook:
 
     def apply(self, config: EngineConfig) -> EngineConfig:
         """Put what was measured in place of what is left open; where nothing was, ask the engine to measure."""
-        if config.flash_attention != "auto" and config.threads:
-            return config
         found = self._entries.get(configuration_key(config))
         if found is None:
             return replace(config, tune=True)
@@ -48,19 +47,26 @@ class TuningBook:
             return config
         if flash == "auto":
             flash = "on" if found.flash_attention else "off"
-        return replace(config, flash_attention=flash, threads=config.threads or found.threads)
+        return replace(
+            config,
+            flash_attention=flash,
+            threads=config.threads or found.threads,
+            draft_costs=found.draft_costs,
+            tune=not found.draft_costs,
+        )
 
     def fatal(self, config: EngineConfig) -> None:
         """Note that an engine died while it may have been measuring."""
-        self._keep(config, False, 0, ("the engine died while it was measured",))
+        self._keep(config, Tuned(False, 0, ("the engine died while it was measured",)))
 
     def remember(self, config: EngineConfig, tuned: Tuned) -> None:
         """Keep a measurement for `config`, as it was before `apply`."""
-        self._keep(config, tuned.flash_attention, tuned.threads, tuned.sentences)
+        self._keep(config, tuned)
 
-    def _keep(self, config: EngineConfig, flash: bool, threads: int, sentences: tuple[str, ...]) -> None:
+    def _keep(self, config: EngineConfig, tuned: Tuned) -> None:
         types = f"{config.type_k}/{config.type_v}"
-        entry = Entry(Path(config.model_path).stem, types, flash, threads, sentences)
+        name, flash = Path(config.model_path).stem, tuned.flash_attention
+        entry = Entry(name, types, flash, tuned.threads, tuned.sentences, tuned.draft_costs)
         key = configuration_key(config)
         self._entries.pop(key, None)
         self._entries[key] = entry
@@ -82,6 +88,7 @@ def _fields(entry: Entry) -> dict[str, object]:
         "flash_attention": entry.flash_attention,
         "threads": entry.threads,
         "sentences": list(entry.sentences),
+        "draft_costs": list(entry.draft_costs),
     }
 
 
@@ -101,4 +108,14 @@ def _entry(fields: object) -> Entry | None:
     if not isinstance(flash, bool) or type(threads) is not int or threads < 0 or not isinstance(sentences, list):
         return None
     said = tuple(str(sentence) for sentence in sentences)
-    return Entry(str(fields.get("model", "")), str(fields.get("types", "")), flash, threads, said)
+    costs = _costs(fields.get("draft_costs"))
+    return Entry(str(fields.get("model", "")), str(fields.get("types", "")), flash, threads, said, costs)
+
+
+def _costs(field: object) -> tuple[float, ...]:
+    """A cost curve: it begins with 1 and never falls. Empty for anything else."""
+    if not isinstance(field, list) or not all(type(each) in (int, float) for each in field):
+        return ()
+    costs = tuple(float(each) for each in field)
+    fine = all(1 <= each < 1000 for each in costs) and costs[:1] == (1.0,) and list(costs) == sorted(costs)
+    return costs if fine else ()

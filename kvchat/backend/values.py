@@ -8,10 +8,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-CacheType = Literal["f16", "bf16", "q8_0", "q4_0"]
-CACHE_TYPES: tuple[CacheType, ...] = ("f16", "bf16", "q8_0", "q4_0")
-FlashAttention = Literal["on", "off", "auto"]
-History = Literal["append", "exact"]
+from kvchat.backend.choices import (
+    CACHE_TYPES,
+    DISK_TYPES,
+    DRAFT_MODES,
+    OVERFLOW_POLICIES,
+    CacheType,
+    DiskType,
+    DraftMode,
+    EngineConfig,
+    FlashAttention,
+    History,
+    OverflowPolicy,
+    Sampling,
+)
+
+__all__ = [
+    "CACHE_TYPES",
+    "DISK_TYPES",
+    "DRAFT_MODES",
+    "OVERFLOW_POLICIES",
+    "CacheInfo",
+    "CacheType",
+    "DiskType",
+    "DraftInfo",
+    "DraftMode",
+    "EngineConfig",
+    "Failure",
+    "FinishReason",
+    "FlashAttention",
+    "History",
+    "ModelInfo",
+    "OverflowPolicy",
+    "PromptMessage",
+    "Role",
+    "Sampling",
+    "Usage",
+]
+
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length", "context", "cancelled", "error", "died"]
 
@@ -32,38 +66,6 @@ class PromptMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the next token is chosen. `temperature` 0 is greedy. `max_tokens` None: until the context is full."""
-
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    repeat_penalty: float = 1.0
-    repeat_last_n: int = 64
-    seed: int | None = None
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class EngineConfig:
-    """Everything that an engine process is started with. Zero or -1 means: chosen by the engine's rules."""
-
-    model_path: str
-    context: int = 0
-    type_k: CacheType = "f16"
-    type_v: CacheType = "f16"
-    flash_attention: FlashAttention = "auto"
-    threads: int = 0
-    gpu_layers: int = -1
-    extra_buffers: bool = True
-    kv_folder: str | None = None
-    kv_budget: int = 0
-    tune: bool = False  # measure flash attention and threads while idle
-
-
-@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What a loaded model is.
 
@@ -81,6 +83,16 @@ class ModelInfo:
     template: str
     context_trained: int
     kv_bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftInfo:
+    """The draft model that is loaded beside the model. Bytes of its weights and of its cache."""
+
+    name: str
+    path: str
+    weights_bytes: int
+    cache_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +117,25 @@ class Usage:
     + checkpoint`. `cut` says why reuse ended before the end of what the chat had: "edited", "template", "system",
     "model", "cache type", "version", "architecture" (its state cannot be kept), "corrupt page", "missing page",
     "checkpoint" (no recurrent state was kept nearer), "window" (its rows are gone), "refused" (by llama.cpp),
-    "no-kv"; None when nothing was lost. `cells` are those in use at the end of the turn. `saved_seconds` is the time
-    that the reused tokens took when they were computed.
+    "check" (what was restored did not do what it did when it was saved), "no-kv"; None when nothing was lost. `cells`
+    are those in use at the end of the turn. `saved_seconds` is the time that the reused tokens took when they were
+    computed. `transcoded` names the cache types ("q8_0", "q8_0/q4_0") of
+    pages that were of others than the context's, and from which `transcoded_tokens` of the reused tokens came into its
+    cells since the last turn.
+
+    `draft_kind` is what drafted in this turn: "off" (nothing), "ngram", "model" or "both". Of `draft_proposed` drafted
+    tokens `draft_accepted` stood, in `draft_steps` verifications; making the drafts took `draft_seconds`.
+    `draft_speedup` is the net decode speed against plain decoding, as measured in this session; 0: not known.
+    `draft_note` says why drafting paused or cannot be, `draft_memory` is what the next turn of the chat is to be told.
+
+    Of the prompt, the first `system_tokens` are BOS, the system prompt and what the template puts before it; 0: not
+    told apart. Of the reply, also of what was written of it in earlier turns, `reasoning_tokens` are the reasoning
+    between its tags; this turn wrote them in `reasoning_seconds`. `excess`: the prompt has so many tokens too many for
+    the context, and was not read.
+
+    `overflow` is the policy that acted, "stop" when a full context ended the reply, None when it was not full. In this
+    turn `evicted` tokens left the context for it, in `evictions` blocks, and `reasoning_evicted` tokens because they
+    were reasoning of earlier replies. `prompt_tokens` counts what was in the context or computed.
     """
 
     prompt_tokens: int = 0
@@ -127,7 +156,24 @@ class Usage:
     pages_saved: int = 0
     bytes_saved: int = 0
     save_problem: str | None = None
+    transcoded: str | None = None
+    transcoded_tokens: int = 0
     overflow: str | None = None
+    evicted: int = 0
+    evictions: int = 0
+    reasoning_evicted: int = 0
+    draft_kind: str = "off"
+    draft_proposed: int = 0
+    draft_accepted: int = 0
+    draft_steps: int = 0
+    draft_seconds: float = 0.0
+    draft_speedup: float = 0.0
+    draft_note: str | None = None
+    draft_memory: str | None = None
+    system_tokens: int = 0
+    reasoning_tokens: int = 0
+    reasoning_seconds: float = 0.0
+    excess: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,15 @@ the file may be damaged or somebody else's work: what is read is made what its t
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import struct
 from collections.abc import Sequence
+from operator import index
 from typing import Any, get_args
 
 from kvchat.chats.types import Chat, Message, TitleBy
+from kvchat.formats.past import Eviction
 
 CHAT = (
     "c.id, c.title, c.created, c.updated, c.system, c.clock, c.model, c.head, c.deleted_at, c.settings, "
@@ -71,6 +74,28 @@ def put_ids(connection: sqlite3.Connection, message: str, key: str, ids: Sequenc
 def unpack_ids(blob: bytes) -> tuple[int, ...]:
     """Token ids as `put_ids` wrote them."""
     return struct.unpack(f"<{len(blob) // 4}i", blob)
+
+
+def put_evictions(connection: sqlite3.Connection, message: str, key: str, log: Sequence[Eviction]) -> None:
+    """Writes what left the context while a message was made, in place of what was there."""
+    entries = [[each.at, [list(part) for part in each.ranges], each.root] for each in log]
+    connection.execute(
+        "INSERT INTO message_evictions (message, key, log) VALUES (?, ?, ?) "
+        "ON CONFLICT (message, key) DO UPDATE SET log = excluded.log",
+        (message, key, json.dumps(entries, separators=(",", ":"))),
+    )
+
+
+def read_evictions(stored: object) -> tuple[Eviction, ...]:
+    """Evictions as `put_evictions` wrote them; empty where it cannot have written that."""
+    try:
+        entries = json.loads(read_text(stored) or "[]")
+        return tuple(
+            Eviction(index(at), tuple((index(start), index(end)) for start, end in ranges), str(root))
+            for at, ranges, root in entries
+        )
+    except (ValueError, TypeError, RecursionError):
+        return ()
 
 
 def read_chat(row: Sequence[Any]) -> Chat:

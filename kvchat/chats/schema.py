@@ -90,7 +90,16 @@ _VERSION_3: Migration = (
         DELETE FROM drafts WHERE chat = old.id;
     END""",
 )
-MIGRATIONS: tuple[Migration, ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
+# What left the context while a reply was made, under the same keys as token ids.
+_VERSION_4: Migration = (
+    """CREATE TABLE message_evictions (
+        message TEXT NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+        key TEXT NOT NULL,
+        log TEXT NOT NULL,
+        PRIMARY KEY (message, key)
+    )""",
+)
+MIGRATIONS: tuple[Migration, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 
 
 class NotSavedError(KvchatError):

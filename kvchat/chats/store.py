@@ -10,16 +10,31 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kvchat.chats import drafts, transfer, trash, tree
-from kvchat.chats.resolve import nearest, proper_title
-from kvchat.chats.rows import CHAT, put_chat, put_ids, put_messages, read_chat, read_text, unpack_ids
+from kvchat.chats import drafts, trash, tree
+from kvchat.chats.rows import (
+    CHAT,
+    put_chat,
+    put_evictions,
+    put_ids,
+    put_messages,
+    read_chat,
+    read_evictions,
+    read_text,
+    unpack_ids,
+)
 from kvchat.chats.schema import NotSavedError, connect, immediate, translated
 from kvchat.chats.search import search
 from kvchat.chats.types import Branch, Chat, ChatSummary, Draft, KnownIds, Message, SearchHit, Sent
 from kvchat.errors import KvchatError
-from kvchat.formats.transcript import Transcript
+from kvchat.formats.past import Eviction
+
+if TYPE_CHECKING:  # titles and whole chats: the first frame of the app does without
+    from kvchat.chats.transfer import TakenIn
+    from kvchat.formats.transcript import Transcript
 
 _NEWEST = "ORDER BY c.updated DESC, c.id DESC"
 
@@ -94,6 +109,11 @@ class ChatStore:
             for message, values in ids.items():
                 put_ids(connection, message, key, values)
 
+    def set_evictions(self, message: str, key: str, log: Sequence[Eviction]) -> None:
+        """What left the context while a message was made, in its order, under the key of its token ids."""
+        with self._writing() as connection:
+            put_evictions(connection, message, key, log)
+
     # ------------------------------------------------------------------ changing the tree; see kvchat.chats.tree
 
     def show(self, chat: str, message: str) -> Branch:
@@ -123,10 +143,14 @@ class ChatStore:
 
     def rename(self, chat: str, title: str) -> None:
         """Another title, by a person. KvchatError for one that shows nothing or is too long."""
+        from kvchat.chats.resolve import proper_title
+
         self._change(chat, "title = ?, title_by = 'person'", proper_title(title))
 
     def name_by_model(self, chat: str, title: str) -> None:
         """The title that a model found. One that a person gave is not replaced."""
+        from kvchat.chats.resolve import proper_title
+
         title = proper_title(title)
         change = "title = iif(title_by = 'person', title, ?), title_by = iif(title_by = 'person', 'person', 'model')"
         self._change(chat, change, title)
@@ -157,14 +181,18 @@ class ChatStore:
 
     def export(self, chat: str) -> Transcript:
         """All that was said in a chat and not deleted. KvchatError when that is nothing."""
+        from kvchat.chats.transfer import transcript_of
+
         found = self.get(chat)
         with translated(self._path):
-            return transfer.transcript_of(self._connection, found)
+            return transcript_of(self._connection, found)
 
-    def take_in(self, transcripts: Sequence[Transcript]) -> tuple[transfer.TakenIn, ...]:
+    def take_in(self, transcripts: Sequence[Transcript]) -> tuple[TakenIn, ...]:
         """Adds chats, all or none; those that are there already are left as they are."""
+        from kvchat.chats.transfer import take_in
+
         with self._writing() as connection:
-            return tuple(transfer.take_in(connection, transcript) for transcript in transcripts)
+            return tuple(take_in(connection, transcript) for transcript in transcripts)
 
     # ------------------------------------------------------------------ reading
 
@@ -194,6 +222,8 @@ class ChatStore:
 
     def resolve(self, wanted: str, *, trashed: bool = False) -> Chat:
         """The one chat that `wanted` names, see `kvchat.chats.resolve`. KvchatError names the nearest ones."""
+        from kvchat.chats.resolve import nearest
+
         among = self.trashed() if trashed else self.chats()
         return nearest(wanted, [summary.chat for summary in among], trashed=trashed)
 
@@ -218,19 +248,20 @@ class ChatStore:
         any are left out."""
         with translated(self._path):
             rows = self._connection.execute(
-                f"""{tree.ABOVE} SELECT i.message, i.key, CASE WHEN i.key = ? THEN i.ids END
+                f"""{tree.ABOVE} SELECT i.message, i.key, CASE WHEN i.key = ? THEN i.ids END, e.log
                 FROM branch b JOIN message_ids i ON i.message = b.id
+                LEFT JOIN message_evictions e ON e.message = i.message AND e.key = i.key
                 WHERE typeof(i.ids) = 'blob' AND length(i.ids) % 4 = 0 ORDER BY i.message, i.key""",  # noqa: S608
                 (head, key),
             ).fetchall()
         known: dict[str, KnownIds] = {}
-        for *names, blob in rows:
+        for *names, blob, log in rows:
             message, stored_key = map(read_text, names)
             before = known.get(message, KnownIds(None, ()))
             if stored_key == key:
-                known[message] = KnownIds(unpack_ids(blob), before.other_keys)
+                known[message] = replace(before, ids=unpack_ids(blob), evictions=read_evictions(log))
             else:
-                known[message] = KnownIds(before.ids, (*before.other_keys, stored_key))
+                known[message] = replace(before, other_keys=(*before.other_keys, stored_key))
         return known
 
     def search(self, query: str, most: int = 50, *, per_chat: bool = False) -> tuple[SearchHit, ...]:

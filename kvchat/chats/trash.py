@@ -66,4 +66,8 @@ def duplicate(connection: sqlite3.Connection, chat: Chat) -> Chat:
         "INSERT INTO message_ids (message, key, ids) SELECT ?, key, ids FROM message_ids WHERE message = ?",
         [(new, message) for new, _, message in copied],
     )
+    connection.executemany(
+        "INSERT INTO message_evictions (message, key, log) SELECT ?, key, log FROM message_evictions WHERE message = ?",
+        [(new, message) for new, _, message in copied],
+    )
     return copy

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from kvchat.formats.past import Eviction
+
 Role = Literal["user", "assistant"]
 TitleBy = Literal["message", "model", "person"]
 """Who gave a chat its title: it was made from the first message, a model wrote it, or a person did."""
@@ -114,10 +116,12 @@ class ChatSummary:
 
 @dataclass(frozen=True, slots=True)
 class KnownIds:
-    """What is stored of a message's token ids: those under the key that was asked for, and under which other keys."""
+    """What is stored of a message's token ids: those under the key that was asked for, and under which other keys; and
+    what left the context while it was made."""
 
     ids: tuple[int, ...] | None
     other_keys: tuple[str, ...]
+    evictions: tuple[Eviction, ...] = ()
 
 
 def stored_object(text: str | None) -> dict[str, Any]:

@@ -12,18 +12,20 @@ from contextlib import ExitStack
 from typing import TextIO
 
 from kvchat.backend.client import Backend, EngineFactory
+from kvchat.backend.guarding import REFUTED
 from kvchat.backend.local import Engine
 from kvchat.backend.protocol import TurnFinished
 from kvchat.backend.values import Failure
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat
-from kvchat.choosing import as_before, choice_to_keep, choose_model
+from kvchat.choosing import as_before, check_conversation, choice_to_keep, choose_model, with_draft
 from kvchat.commands.printing import Printer
 from kvchat.commands.report import Answer, report, summary
 from kvchat.commands.turn import Inbox, Outcome, TurnWatch, catch_signals
 from kvchat.config import Settings, engine_config
-from kvchat.conversation import Conversation, EngineChoice
+from kvchat.conversation import Conversation, EngineChoice, Said
+from kvchat.conversation.too_long import larger_context
 from kvchat.errors import INTERRUPTED, KvchatError, UsageError
 from kvchat.library.find import drop_in_folders, find_models
 from kvchat.paths import Paths, ensure_private
@@ -61,15 +63,16 @@ def run_ask(
         store = StoreThread(paths.chats_db, inbox.put)
         stack.callback(store.close)
         old = _chat(store, chat, continue_last or resume)
-        models = find_models(paths, drop_in_folders())
+        models = find_models(paths, drop_in_folders(settings.model_folders))
         model = choose_model(settings, models, old, store.run(ChatStore.latest).result())
-        settings = as_before(settings, model.path, old)
+        settings = with_draft(as_before(settings, model.path, old), models, model.path, old)
         config = engine_config(settings, model.path, paths)
         choice = choice_to_keep(config, settings, old)
         engine = engine_factory(config, inbox.put, paths.state_folder, paths.log_file)
+        conversation = _conversation(store, engine, old, settings)
+        check_conversation(conversation, config, settings)
         stack.callback(engine.close)
         engine.start()
-        conversation = _conversation(store, engine, old, settings)
         with catch_signals(inbox):
             if old is None:  # written with the question
                 _keep(choice, conversation, printer)
@@ -106,9 +109,7 @@ def _chat(store: StoreThread, wanted: str | None, last: bool) -> Chat | None:
 def _keep(choice: EngineChoice, conversation: Conversation, printer: Printer) -> None:
     """The chat remembers with what it is run. Without that it can still go on, so it is no reason to fail."""
     try:
-        conversation.set_engine(
-            choice.model_path, choice.type_k, choice.type_v, choice.context, choice.flash_attention
-        ).result()
+        conversation.set_engine(choice).result()
     except KvchatError as error:
         printer.problem(error)
 
@@ -122,6 +123,8 @@ def _conversation(store: StoreThread, engine: Backend, chat: Chat | None, settin
             sampling=settings.sampling,
             history=settings.history,
             keep_kv=settings.kv,
+            draft=settings.draft,
+            overflow=settings.overflow,
         )
     return Conversation.open(
         store,
@@ -131,6 +134,9 @@ def _conversation(store: StoreThread, engine: Backend, chat: Chat | None, settin
         sampling=settings.sampling,
         history=settings.history,
         keep_kv=settings.kv,
+        draft=settings.draft,
+        overflow=settings.overflow,
+        new=Said(settings.new_draft, settings.new_overflow),
     ).result()
 
 
@@ -147,8 +153,10 @@ def _finish(outcome: Outcome, conversation: Conversation, printer: Printer, json
         return INTERRUPTED
     if finished.usage.save_problem:
         printer.note(f"the KV state of this turn is not kept: {finished.usage.save_problem}")
+    if finished.usage.cut == "check":
+        printer.note(REFUTED)
     if finished.reason in {"error", "died"} or finished.failure:
-        raise _failed(finished, conversation.chat.id)
+        raise _failed(finished, conversation.chat.id, ready.model.context_trained)
     if finished.reason == "context":
         printer.note(f"the context of {ready.cache.context} tokens is full, so the answer ends here (see --ctx-size)")
     if json:
@@ -161,8 +169,13 @@ def _finish(outcome: Outcome, conversation: Conversation, printer: Printer, json
     return INTERRUPTED if finished.reason == "cancelled" else 0
 
 
-def _failed(finished: TurnFinished, chat: str) -> KvchatError:
+def _failed(finished: TurnFinished, chat: str, trained: int) -> KvchatError:
     failure = finished.failure or Failure("the engine gave up on this turn")
+    if finished.usage.excess:
+        larger = larger_context(finished.usage.prompt_tokens, trained)
+        again = f"kvchat ask --resume --chat {chat} --ctx-size {larger}"
+        more = "" if larger is None else f", or if there is memory for it a larger context: {again}"
+        return KvchatError(failure.message, f"a shorter question, a new chat{more}")
     if finished.reason == "died":
         return KvchatError(failure.message, f"what had come is kept; go on with: kvchat ask --resume --chat {chat}")
     return KvchatError(failure.message, failure.hint)

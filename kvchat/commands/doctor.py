@@ -20,10 +20,12 @@ from typing import TextIO
 import kvchat
 from kvchat import machine
 from kvchat.backend.client import EngineFactory
+from kvchat.backend.guarding import read_report as read_guard
 from kvchat.backend.journal import read_report
 from kvchat.backend.local import Engine
 from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Ready
 from kvchat.backend.tuning import read_report as read_tuning
+from kvchat.choosing import named_draft
 from kvchat.clean import clean
 from kvchat.config import Settings, engine_config
 from kvchat.errors import KvchatError
@@ -50,16 +52,19 @@ def run_doctor(
     """Print the report; with `json` one object. 1 when llama.cpp does not start or a folder cannot be written."""
     llama = _llama_version()
     folders = {name: _folder_problem(folder) for name, folder in _folders(paths).items()}
-    models = find_models(paths, drop_in_folders())
+    models = find_models(paths, drop_in_folders(settings.model_folders))
     trial = _trial(settings, paths, models, engine_factory)
     known, tuning = read_report(paths.state_folder), read_tuning(paths.state_folder)
+    guard = read_guard(paths.state_folder)
     if json:
-        print(jsonlib.dumps(_object(llama, folders, models, trial, known, tuning)), file=out)
+        print(jsonlib.dumps(_object(llama, folders, models, trial, known, tuning) | {"guard": guard}), file=out)
     else:
         for line in _lines(llama, paths, folders, models, trial, known):
             print(clean(line), file=out)
         for sentence in tuning:
             print(clean(f"- Measured on this machine: {sentence}"), file=out)
+        for sentence in guard:
+            print(clean(f"- Checked on this machine: {sentence}"), file=out)
     return int(any(folders.values()) or trial is None or trial.ready is None)
 
 
@@ -77,7 +82,7 @@ def _trial(settings: Settings, paths: Paths, models: Sequence[ModelFile], factor
     try:
         model = resolve(settings.model, models)
         ensure_private(paths.state_folder)
-        return _start(settings, paths, model, factory)
+        return _start(named_draft(settings, models), paths, model, factory)
     except KvchatError as error:
         return Trial(settings.model or "", None, (), error.message, error.hint)
 
@@ -150,6 +155,7 @@ def _object(
             "starts": ready is not None,
             "load_seconds": ready.load_seconds if ready else None,
             "cache": asdict(ready.cache) if ready else None,
+            "draft": asdict(ready.draft) if ready and ready.draft else None,
             "notes": list(ready.notes) if ready else [],
             "deaths": list(trial.deaths) if trial else [],
             "problem": (trial.problem or None) if trial else "no model was found",
@@ -207,6 +213,8 @@ def _engine_lines(trial: Trial | None) -> Iterator[str]:
         return
     yield f"llama.cpp starts: {trial.model} was loaded and decoded a token after {trial.ready.load_seconds:.2f} s."
     yield f"- {_cache_words(trial.ready)}"
+    if trial.ready.draft is not None:
+        yield f"- The draft model {trial.ready.draft.name} was loaded beside it."
     yield from (f"- {note}" for note in trial.ready.notes)
     if not trial.ready.cache.extra_buffers:
         yield "- Without them reading a prompt takes longer. Answers are right."

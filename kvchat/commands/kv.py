@@ -19,6 +19,7 @@ _CHAIN_COLUMNS = (
     "parent",
     "model",
     "k/v",
+    "from",
     "start",
     "tokens",
     "pages",
@@ -98,6 +99,9 @@ def _page_fields(row: Row) -> dict[str, object]:
 def _print_chain(found: ChainPages, out: TextIO) -> None:
     chain = found.chain
     facts = {"chain": chain.chain, "branches off": chain.parent or "-", **_namespace_facts(found.namespace)}
+    facts["lineage"] = f"transcoded from {clean_line(chain.lineage)}" if chain.lineage else "computed"
+    if chain.draft:
+        facts["kept for"] = "drafting: the first to go when the store is full"
     if chain.checkpoints:
         counted = _counted(chain.checkpoints, "recurrent state")
         facts["checkpoints"] = f"{counted}, {size_text(chain.checkpoint_bytes)}"
@@ -142,8 +146,9 @@ def _chain_cells(chain: Chain) -> tuple[str, ...]:
     return (
         chain.chain,
         chain.parent or "-",
-        clean_line(chain.model) or "?",
+        (clean_line(chain.model) or "?") + (" (draft)" if chain.draft else ""),
         f"{chain.type_k or '?'}/{chain.type_v or '?'}",
+        clean_line(chain.lineage) or "-",
         str(chain.start),
         str(chain.tokens),
         str(chain.pages),
@@ -160,7 +165,7 @@ def _page_cells(row: Row) -> tuple[str, ...]:
     return (
         row.key.hex()[:SHORT_KEY],
         row.kind,
-        row.tag or "-",
+        clean_line(row.tag) or "-",
         str(row.position),
         str(row.tokens),
         size_text(row.bytes),

@@ -13,17 +13,19 @@ from types import FrameType
 from typing import Self
 
 from kvchat.backend.client import EngineClient, EngineFactory
+from kvchat.backend.guarding import REFUTED
 from kvchat.backend.protocol import ConfigureFailed, LoadFailed, Ready
 from kvchat.backend.values import EngineConfig, Usage
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat
-from kvchat.choosing import as_before, choice_to_keep, choose_model
+from kvchat.choosing import as_before, check_conversation, choice_to_keep, choose_model, with_draft
 from kvchat.commands.plain_printing import PlainPrinter
 from kvchat.commands.report import summary
 from kvchat.commands.turn import Inbox, Interrupt, Outcome, TurnWatch, catch_signals
 from kvchat.config import Settings, engine_config
-from kvchat.conversation import Conversation
+from kvchat.conversation import Conversation, Said
+from kvchat.conversation.too_long import larger_context
 from kvchat.errors import KvchatError
 from kvchat.library.find import ModelFile, drop_in_folders, find_models
 from kvchat.paths import Paths, ensure_private
@@ -62,16 +64,18 @@ class PlainChat:
         old = self.store.run(ChatStore.resolve, wanted).result() if wanted is not None else latest if last else None
         if last and old is None:
             raise KvchatError("there are no chats yet", "kvchat --plain starts one")
-        self.models = find_models(self._paths, drop_in_folders())
+        self.models = find_models(self._paths, drop_in_folders(self._settings.model_folders))
         model = choose_model(self._settings, self.models, old, latest)
-        config = engine_config(as_before(self._settings, model.path, old), model.path, self._paths)
+        settings = with_draft(as_before(self._settings, model.path, old), self.models, model.path, old)
+        config = engine_config(settings, model.path, self._paths)
         self.engine = self._make(config, self._inbox.put, self._paths.state_folder, self._paths.log_file)
-        self._stack.callback(self.engine.close)
-        self.engine.start()
         if old is None:
             self.new()
         else:
             self.open(old.id)
+        check_conversation(self.conversation, config, self._settings)
+        self._stack.callback(self.engine.close)
+        self.engine.start()
         return self
 
     def __enter__(self) -> Self:
@@ -92,6 +96,8 @@ class PlainChat:
             sampling=settings.sampling,
             history=settings.history,
             keep_kv=settings.kv,
+            draft=settings.draft,
+            overflow=settings.overflow,
         )
 
     def open(self, chat_id: str) -> None:
@@ -105,6 +111,9 @@ class PlainChat:
             sampling=settings.sampling,
             history=settings.history,
             keep_kv=settings.kv,
+            draft=settings.draft,
+            overflow=settings.overflow,
+            new=Said(settings.new_draft, settings.new_overflow),
         ).result()
 
     def chats(self) -> tuple[Chat, ...]:
@@ -133,6 +142,10 @@ class PlainChat:
             return "cancelled"
         if finished.usage.save_problem:
             self._printer.note(f"the KV state of this turn is not kept: {finished.usage.save_problem}")
+        if finished.usage.cut == "check":
+            self._printer.note(REFUTED)
+        if finished.failure is not None and finished.usage.excess:
+            raise KvchatError(finished.failure.message, self._room_hint(finished.usage))
         if finished.failure is not None:
             raise KvchatError(finished.failure.message, finished.failure.hint or "/continue goes on")
         if finished.reason in {"error", "died"}:
@@ -144,13 +157,18 @@ class PlainChat:
             raise KvchatError(f"this answer could not be saved: {unsaved.message}", unsaved.hint)
         return finished.reason
 
+    def _room_hint(self, usage: Usage) -> str:
+        """What helps when the conversation does not fit."""
+        ready = self.engine.ready
+        larger = larger_context(usage.prompt_tokens, 0 if ready is None else ready.model.context_trained)
+        ways = "/edit shortens your message, /new starts another chat"
+        return ways if larger is None else f"{ways}, kvchat --plain -c --ctx-size {larger} makes room, and then /retry"
+
     def _keep_choice(self) -> None:
         """The chat remembers with what it is run. Without that it can still go on."""
         choice = choice_to_keep(self.engine.config, self._settings, self.conversation.chat)
         try:
-            self.conversation.set_engine(
-                choice.model_path, choice.type_k, choice.type_v, choice.context, choice.flash_attention
-            ).result()
+            self.conversation.set_engine(choice).result()
         except KvchatError as error:
             self._printer.problem(error)
 

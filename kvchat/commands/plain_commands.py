@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TextIO
 
-from kvchat.backend.values import CACHE_TYPES, EngineConfig
+from kvchat.backend.values import CACHE_TYPES, DRAFT_MODES, EngineConfig
 from kvchat.chats.types import Chat
+from kvchat.choosing import check_draft, choice_of
 from kvchat.clean import clean, clean_line
 from kvchat.commands.plain_chat import PlainChat
 from kvchat.commands.table import size_text, time_text
-from kvchat.config_options import nearest
+from kvchat.config_options import NO_DRAFT_MODEL, nearest
+from kvchat.conversation.draft_words import MODES
 from kvchat.errors import KvchatError
-from kvchat.library.find import resolve
+from kvchat.library.find import ModelFile, resolve
+from kvchat.library.pairing import misfit, proposals
 
 LISTED = 20  # chats in a list
 NO_SYSTEM = "-"
@@ -33,6 +37,7 @@ COMMANDS = {
     "/system": ("[text]", "show or set the system prompt; - for none"),
     "/model": ("[name]", "list models, or go over to another"),
     "/cache": ("[K] [V]", "show or set the cache types: f16, bf16, q8_0, q4_0"),
+    "/draft": ("[auto|ngram|model|off|NAME]", "show or set what drafts ahead, or which model does; none for none"),
     "/help": ("", "this list"),
     "/quit": ("", "leave; Ctrl+D does so too"),
 }
@@ -75,6 +80,7 @@ class Commands:
             "/system": self._system,
             "/model": self._model,
             "/cache": self._cache,
+            "/draft": self._draft,
             "/help": self._help,
             "/quit": self._quit,
         }
@@ -159,8 +165,9 @@ class Commands:
                 here = " (this one)" if str(model.path) == config.model_path else ""
                 self._say(f"{clean_line(model.name)}, {size_text(model.size)}{here}")
             return
-        found = resolve(name, self._chat.models)
-        self._change(config, model_path=str(found.path), extra_buffers=True)
+        found, draft = resolve(name, self._chat.models), config.draft_path
+        stays = draft and proposals(found, [resolve(draft, self._chat.models)])
+        self._change(config, model_path=str(found.path), draft_path=draft if stays else None, extra_buffers=True)
 
     def _cache(self, words: str) -> None:
         types, config = words.split(), self._chat.engine.config
@@ -178,6 +185,30 @@ class Commands:
             raise KvchatError(f"a V cache of type {types[-1]} needs flash attention, which is off", "--flash-attn auto")
         self._change(config, type_k=types[0], type_v=types[-1])
 
+    def _draft(self, text: str) -> None:
+        conversation, config, word = self._chat.conversation, self._chat.engine.config, text.lower()
+        if not text:
+            name = Path(config.draft_path).stem if config.draft_path else "none"
+            self._say(f"draft {conversation.draft}: {MODES[conversation.draft]}; draft model: {clean_line(name)}")
+        elif word in DRAFT_MODES:
+            check_draft(word, config.draft_path)
+            conversation.set_draft(word).result()
+            self._say(f"draft {word} ({MODES[word]}), from the next answer on.")
+        elif word == NO_DRAFT_MODEL:
+            self._change(config, draft_path=None)
+        else:
+            self._take_draft(resolve(text, self._chat.models))
+
+    def _take_draft(self, found: ModelFile) -> None:
+        config = self._chat.engine.config
+        if str(found.path) == config.model_path:
+            raise KvchatError(f"{found.name} cannot draft for itself", "take a smaller model")
+        if problem := misfit(Path(config.model_path), found.path):
+            raise KvchatError(f"{found.name} cannot draft here: {problem}", "take one of the same family")
+        self._change(config, draft_path=str(found.path))
+        if self._chat.conversation.draft in ("off", "ngram"):  # else it is loaded for nothing
+            self._chat.conversation.set_draft("auto").result()
+
     def _change(self, config: EngineConfig, **fields: Any) -> None:
         wanted = replace(config, **fields)
         if wanted == config and self._chat.engine.ready is not None:
@@ -185,8 +216,11 @@ class Commands:
             return
         ready = self._chat.configure(wanted)
         if ready is not None:
+            self._chat.conversation.set_engine(choice_of(wanted)).result()
             cache = ready.cache
-            self._say(f"{clean_line(ready.model.name)}, K {cache.type_k}, V {cache.type_v}, {cache.context} tokens.")
+            drafter = f", draft model {clean_line(ready.draft.name)}" if ready.draft is not None else ""
+            types = f"K {cache.type_k}, V {cache.type_v}"
+            self._say(f"{clean_line(ready.model.name)}, {types}, {cache.context} tokens{drafter}.")
 
     # ------------------------------------------------------------------ the rest
 

@@ -12,18 +12,27 @@ from typing import TextIO
 from kvchat.clean import clean_line
 from kvchat.commands.table import print_table, size_text
 from kvchat.config import Settings
+from kvchat.errors import KvchatError
 from kvchat.kv.needs import Memory, Need, Subject, subject
 from kvchat.kv.plan import Plan, Wanted, make_plan
 from kvchat.library.find import check, drop_in_folders, find_models, part_paths, resolve
+from kvchat.library.pairing import difference
 from kvchat.machine import free_memory, free_vram
 from kvchat.paths import Paths
 
 
 def run_plan(name: str, settings: Settings, paths: Paths, *, draft: str | None, json: bool, out: TextIO) -> int:
     """Print the plan for a model, by name or path; with `json` one object. KvchatError when there is no such model,
-    when it is broken or cannot chat, or when it cannot have the cache types that were asked for."""
-    beside = _subject(draft, paths) if draft is not None else None
-    plan = make_plan(_subject(name, paths), Memory(free_memory(), free_vram()), _wanted(settings), beside)
+    when it is broken or cannot chat, when it cannot have the cache types that were asked for, or when the draft model
+    has another vocabulary."""
+    model = _subject(name, paths, settings)
+    beside = _subject(draft, paths, settings) if draft is not None else None
+    if beside is not None and (found := difference(model.header, beside.header)) is not None:
+        raise KvchatError(
+            f"{beside.name} cannot draft for {model.name}, the vocabularies differ: {found}",
+            f"`kvchat models show {model.name}` proposes draft models that are here",
+        )
+    plan = make_plan(model, Memory(free_memory(), free_vram()), _wanted(settings), beside)
     if plan.chosen.refusal is not None:
         raise plan.chosen.refusal
     if json:
@@ -33,8 +42,8 @@ def run_plan(name: str, settings: Settings, paths: Paths, *, draft: str | None, 
     return 0
 
 
-def _subject(name: str, paths: Paths) -> Subject:
-    model = resolve(name, find_models(paths, drop_in_folders()))
+def _subject(name: str, paths: Paths, settings: Settings) -> Subject:
+    model = resolve(name, find_models(paths, drop_in_folders(settings.model_folders)))
     split = check(model).split
     return subject(model.name, part_paths(model.path, split.parts) if split else [model.path], model.size)
 

@@ -9,9 +9,7 @@ from dataclasses import asdict, dataclass
 
 from kvchat.backend.protocol import Ready
 from kvchat.backend.values import Usage
-
-# Nothing drafts yet; the names are there from the first day.
-_NO_DRAFT = {"kind": "off", "proposed": 0, "accepted": 0, "steps": 0}
+from kvchat.conversation.draft_words import draft_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +47,8 @@ def report(answer: Answer, ready: Ready, usage: Usage) -> dict[str, object]:
             "computed": usage.computed,
             "cut": usage.cut,
             "from": {"resident": usage.resident, "pages": usage.pages, "checkpoint": usage.checkpoint},
+            "transcoded": usage.transcoded,
+            "transcoded_tokens": usage.transcoded_tokens,
             "restore_seconds": round(usage.restore_seconds, 6),
             "prefill_seconds": round(usage.prefill_seconds, 6),
         },
@@ -58,9 +58,28 @@ def report(answer: Answer, ready: Ready, usage: Usage) -> dict[str, object]:
             "tokens_per_second": round(tokens_per_second(usage), 3),
             "ttft_seconds": round(usage.ttft_seconds, 6),
         },
-        "draft": dict(_NO_DRAFT),
-        "overflow": usage.overflow,
+        "draft": {
+            "kind": usage.draft_kind,
+            "proposed": usage.draft_proposed,
+            "accepted": usage.draft_accepted,
+            "steps": usage.draft_steps,
+            "seconds": round(usage.draft_seconds, 6),
+            "speedup": round(usage.draft_speedup, 3),
+            "note": usage.draft_note,
+        },
+        "overflow": _overflow(usage),
         "saved": {"pages": usage.pages_saved, "bytes": usage.bytes_saved, "problem": usage.save_problem},
+    }
+
+
+def _overflow(usage: Usage) -> dict[str, object] | None:
+    if usage.overflow is None and not usage.reasoning_evicted:
+        return None
+    return {
+        "policy": usage.overflow,
+        "evicted": usage.evicted,
+        "evictions": usage.evictions,
+        "reasoning": usage.reasoning_evicted,
     }
 
 
@@ -73,12 +92,15 @@ def summary(usage: Usage) -> str:
     """What the turn reused, computed and cost, in one line."""
     sources = {"memory": usage.resident, "pages": usage.pages, "checkpoint": usage.checkpoint}
     origin = ", ".join(f"{count} from {name}" for name, count in sources.items() if count)
+    if usage.transcoded:
+        origin += f", {usage.transcoded_tokens} transcoded from {usage.transcoded}"
     reused = f"{usage.reused} reused" + (f" ({origin})" if origin else "")
     cut = f" (cut: {usage.cut})" if usage.cut else ""
     seconds = usage.restore_seconds + usage.prefill_seconds
+    drafts = f" · {words}" if (words := draft_words(usage)) else ""
     return (
         f"prompt {_tokens(usage.prompt_tokens)}: {reused}, {usage.computed} computed{cut} in {seconds:.2f} s"
-        f" · answer {_tokens(usage.decode_tokens)}, {tokens_per_second(usage):.1f}/s"
+        f" · answer {_tokens(usage.decode_tokens)}, {tokens_per_second(usage):.1f}/s{drafts}"
     )
 
 

@@ -12,7 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
-from kvchat.backend.journal import EXTRA_BUFFERS, FLASH, TYPES
+from kvchat.backend.fidelity import Guarded
+from kvchat.backend.guarding import warning
+from kvchat.backend.journal import DRAFT, EXTRA_BUFFERS, FLASH, TYPES
 from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Ready, TextDelta, TurnFinished
 from kvchat.backend.values import CacheInfo, EngineConfig, Failure
 from kvchat.commands.printing import Printer
@@ -134,6 +136,8 @@ class TurnWatch:
                 self._say_notes(event)
             case LoadFailed(failure=failure):
                 self._failure = failure
+            case Guarded(verdict=verdict) if said := warning(verdict):
+                self._printer.note(said)
             case EngineDied(cause=cause, restarting=restarting):
                 self._died = True
                 self._printer.note(cause + (", and is started again" if restarting else ""))
@@ -146,7 +150,7 @@ class TurnWatch:
         """What the engine chose otherwise than asked. What does not work on this machine is said once, when it is found
         out, and by `kvchat doctor`; what a model has that not everybody wants to know, to somebody who watches."""
         for note in ready.notes:
-            if self._died or not as_asked(self._asked, ready.cache):
+            if self._died or note.startswith(DRAFT) or not as_asked(self._asked, ready.cache):
                 self._printer.note(note)
             elif not note.startswith((EXTRA_BUFFERS, FLASH, TYPES)):
                 self._printer.aside(f"note: {note}")

@@ -2,7 +2,8 @@
 
 from kvchat.backend.client import Backend
 from kvchat.conversation.conversation import Conversation
-from kvchat.conversation.preferences import Defaults, EngineChoice, Own, engine_choice
+from kvchat.conversation.preferences import Defaults, EngineChoice, Own, Said, engine_choice
+from kvchat.conversation.sight import Seen, Sight
 from kvchat.conversation.turns import LiveTurn, Phase, read_usage
 
 __all__ = [
@@ -13,6 +14,9 @@ __all__ = [
     "LiveTurn",
     "Own",
     "Phase",
+    "Said",
+    "Seen",
+    "Sight",
     "engine_choice",
     "read_usage",
 ]

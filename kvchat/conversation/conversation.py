@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from kvchat.backend.client import Backend
+from kvchat.backend.fidelity import Guarded, Measured, Measuring
 from kvchat.backend.protocol import (
     ConfigureFailed,
     EngineDied,
@@ -25,7 +26,7 @@ from kvchat.backend.protocol import (
     Tuned,
     Warmed,
 )
-from kvchat.backend.values import History, Sampling
+from kvchat.backend.values import DraftMode, History, OverflowPolicy, Sampling
 from kvchat.chats.ids import new_ulid
 from kvchat.chats.resolve import proper_title, title_of
 from kvchat.chats.store import ChatStore
@@ -33,6 +34,9 @@ from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Branch, Chat, Message
 from kvchat.clean import encodable
 from kvchat.conversation.parts import Parts
+from kvchat.conversation.preferences import UNSAID, Said
+from kvchat.conversation.sight import Sight, take_back
+from kvchat.conversation.turns import ids_key
 from kvchat.errors import KvchatError
 
 _RESUMABLE: frozenset[str | None] = frozenset({None, "length", "context", "cancelled", "error", "died"})
@@ -51,13 +55,25 @@ class Conversation(Parts):
         system: str = "",
         history: History = "append",
         keep_kv: bool = True,
+        draft: DraftMode = "auto",
+        overflow: OverflowPolicy = "stop",
         clock: float | None = None,
     ) -> Conversation:
         """A new chat, written with its first message. `clock`: the time that the template sees, now if None."""
         now = time.time()
         clock = now if clock is None else clock
         chat = Chat(new_ulid(), "", now, now, encodable(system), clock, model="", head=None)
-        return cls(store, backend, chat, Branch(), sampling=sampling, history=history, keep_kv=keep_kv)
+        return cls(
+            store,
+            backend,
+            chat,
+            Branch(),
+            sampling=sampling,
+            history=history,
+            keep_kv=keep_kv,
+            draft=draft,
+            overflow=overflow,
+        )
 
     @classmethod
     def open(
@@ -70,16 +86,31 @@ class Conversation(Parts):
         system: str | None = None,
         history: History = "append",
         keep_kv: bool = True,
+        draft: DraftMode = "auto",
+        overflow: OverflowPolicy = "stop",
+        new: Said = UNSAID,
     ) -> Future[Conversation]:
         """The chat with this id, as its head stands on disk. `system`, if given, replaces its system prompt from the
-        next turn on. The future has a KvchatError when there is no such chat."""
+        next turn on; `new` holds, until another is set, whatever the chat has of its own. The future has a
+        KvchatError when there is no such chat."""
 
         def read(chats: ChatStore) -> Conversation:
             chat = chats.get(chat_id)
             branch = chats.branch(chat.id, chat.head)
             if system is not None:
                 chat = replace(chat, system=encodable(system))
-            return cls(store, backend, chat, branch, sampling=sampling, history=history, keep_kv=keep_kv)
+            return cls(
+                store,
+                backend,
+                chat,
+                branch,
+                sampling=sampling,
+                history=history,
+                keep_kv=keep_kv,
+                draft=draft,
+                overflow=overflow,
+                new=new,
+            )
 
         return store.run(read)
 
@@ -160,6 +191,17 @@ class Conversation(Parts):
         self._check_idle()
         return self._branches.undo_delete()
 
+    def undo_eviction(self) -> Future[Sight]:
+        """Takes back the last eviction of the branch that a policy made: the next turn goes on from what was there
+        before it. What the branch was before that; KvchatError in the future where there is none."""
+        self._check_ready()
+        ready = self._backend.ready
+        if ready is None:
+            raise KvchatError("no model is ready yet", "wait until it is")
+        self._outlooks.forget()
+        key = ids_key(ready.model.text_key, self._open.chat.system)
+        return self._store.run(take_back, self._open.messages, key)
+
     def rename(self, title: str) -> Future[None]:
         """Another title, for a chat that has a message. Also during a turn."""
         self._settle()
@@ -179,7 +221,7 @@ class Conversation(Parts):
                 return self._outlooks.take(event)
             case Titled():
                 return self._titling.take(event)
-            case EngineDied() | ConfigureFailed() | Tuned():
+            case EngineDied() | ConfigureFailed() | Tuned() | Measuring() | Measured() | Guarded():
                 return False
             case Ready():
                 void = self._outlooks.forget()

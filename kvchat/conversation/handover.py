@@ -16,7 +16,9 @@ from kvchat.backend.protocol import Generate, Ready
 from kvchat.backend.values import PromptMessage
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Branch, Chat, Message
-from kvchat.conversation.turns import TurnPlan, ids_key, request
+from kvchat.conversation.growing import GrowingReply, Ids
+from kvchat.conversation.turns import TurnPlan, evictions, ids_key, request
+from kvchat.formats.past import Eviction
 
 Stage = Literal["saving", "unsaved", "waiting", "sent", "refused"]
 
@@ -37,6 +39,7 @@ class HandOver:
         self._stage: Stage = "saving"
         self._withdrawn = False
         self._request: Generate | None = None
+        self._evictions: list[Eviction] = []
 
     @property
     def stage(self) -> Stage:
@@ -62,6 +65,13 @@ class HandOver:
         replies, everything stands in the last message."""
         past = zip(self._plan.messages, self._past(segments), strict=True)
         return {message.id: segment for message, (sent, segment) in past if sent.ids != segment}
+
+    def evicted(self, eviction: Eviction) -> tuple[Eviction, ...]:
+        """All that left the context while the reply was made, also in earlier turns that it goes on from; the last one
+        now."""
+        with self._lock:
+            self._evictions.append(eviction)
+            return tuple(self._evictions)
 
     def _past(self, segments: tuple[tuple[int, ...], ...]) -> list[tuple[PromptMessage, tuple[int, ...]]]:
         """What was sent of each message of the plan, and what came back."""
@@ -96,6 +106,7 @@ class HandOver:
             key = ids_key(ready.model.text_key, self._plan.chat.system)
             known = store.known_ids(self._plan.messages[-1].id, key)
             with self._lock:
+                self._evictions = list(evictions(self._plan.messages[-1:], known))
                 if self._stage == "waiting" and not self._withdrawn:
                     self._request = request(self._plan, ready.model.text_key, known)
                     self._backend.submit(self._request)
@@ -116,8 +127,7 @@ class Turn:
     """What a Conversation remembers of the turn that it started last; only its own thread reads and writes it.
 
     `write_key` is the one of the reply's debounced writes. `chat` and `branch` are those from before the turn. `ready`
-    is None while the turn waits for the model. `ids` are those of the reply so far; None until the prompt is tokenized,
-    since before that nothing is known of them.
+    is None while the turn waits for the model.
     """
 
     hand_over: HandOver
@@ -126,7 +136,7 @@ class Turn:
     branch: Branch
     system: str
     ready: Ready | None
-    ids: list[int] | None = None
+    reply: GrowingReply
 
     @property
     def key(self) -> str:
@@ -139,7 +149,18 @@ class Turn:
         """The name of the model that answers, "" while the turn waits for one."""
         return "" if self.ready is None else self.ready.model.name
 
+    def partial(self, message: str) -> Callable[[ChatStore], None]:
+        """Writes what there is of the reply now as the text of a message."""
+        so_far, model, key = self.reply.so_far(), self.model, self.key
+
+        def write(store: ChatStore) -> None:
+            text, ids = so_far()
+            store.update_partial(message, text, model, None if ids is None else {key: ids})
+
+        return write
+
     @property
-    def reply_ids(self) -> dict[str, tuple[int, ...]] | None:
+    def reply_ids(self) -> dict[str, Ids] | None:
         """The ids of the reply so far by their key, as ChatStore takes them."""
-        return None if self.ids is None else {self.key: tuple(self.ids)}
+        _, ids = self.reply.so_far()()
+        return None if ids is None else {self.key: ids}

@@ -17,7 +17,7 @@ from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import KnownIds, Message
 from kvchat.conversation.open_chat import OpenChat
-from kvchat.conversation.turns import Options, TurnPlan, ids_key, request
+from kvchat.conversation.turns import Options, TurnPlan, evictions, ids_key, request
 
 Kind = Literal["warm", "forecast", "preview"]
 
@@ -62,12 +62,12 @@ class Outlooks:
     def warm(self) -> None:
         """Asks for the KV of the branch, if the ids of its beginning are known."""
         self.warmed = None
-        messages = self._open.messages
+        chat, messages = self._open.chat, self._open.messages
 
         def send(turn: str, _ready: Ready, known: Mapping[str, KnownIds]) -> None:
             ids = _contiguous(known, messages)
             if ids:
-                self._backend.warm(Warm(turn, ids))
+                self._backend.warm(Warm(turn, ids, chat.system, chat.clock, evictions(messages, known)))
 
         self._ask("warm", send)
 
@@ -77,19 +77,20 @@ class Outlooks:
         messages = self._open.messages
 
         def send(turn: str, _ready: Ready, known: Mapping[str, KnownIds]) -> None:
-            self._backend.preview(Preview(turn, _contiguous(known, messages), config))
+            self._backend.preview(Preview(turn, _contiguous(known, messages), config, evictions(messages, known)))
 
         self._ask("preview", send)
 
-    def forecast(self, draft: str, options: Options) -> None:
-        """Asks what it would take to answer `draft` at the end of the branch."""
+    def forecast(self, before: Sequence[Message], draft: str, options: Options) -> None:
+        """Asks what it would take to answer `draft` behind these messages of the branch."""
         self.forecasted = None
         chat = self._open.chat
-        past = (*self._open.messages, self._open.new_message("user", chat.head, draft, ""))
+        past = (*before, self._open.new_message("user", before[-1].id if before else None, draft, ""))
 
         def send(turn: str, ready: Ready, known: Mapping[str, KnownIds]) -> None:
             sent = request(TurnPlan(turn, chat, past, options), ready.model.text_key, known)
-            self._backend.forecast(Forecast(turn, sent.messages, sent.history, sent.clock, sent.past_cut))
+            forecast = Forecast(turn, sent.messages, sent.history, sent.clock, sent.past_cut, sent.evictions)
+            self._backend.forecast(forecast)
 
         self._ask("forecast", send)
 

@@ -11,16 +11,17 @@ from concurrent.futures import Future
 
 from kvchat.backend.client import Backend
 from kvchat.backend.protocol import Forecasted, Previewed, Warmed
-from kvchat.backend.values import CacheType, EngineConfig, FlashAttention, History, Sampling
+from kvchat.backend.values import DraftMode, EngineConfig, History, OverflowPolicy, Sampling
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Branch, Chat, Message
 from kvchat.conversation.branches import Branches
 from kvchat.conversation.open_chat import OpenChat
 from kvchat.conversation.outlooks import Outlooks
-from kvchat.conversation.preferences import Defaults, EngineChoice, Own, Preferences
+from kvchat.conversation.preferences import UNSAID, Defaults, EngineChoice, Own, Preferences, Said
+from kvchat.conversation.sight import Sight, look
 from kvchat.conversation.titling import Titling
 from kvchat.conversation.turning import Turning
-from kvchat.conversation.turns import LiveTurn, Options
+from kvchat.conversation.turns import LiveTurn, Options, ids_key
 from kvchat.errors import KvchatError
 
 
@@ -37,16 +38,19 @@ class Parts:
         sampling: Sampling,
         history: History = "append",
         keep_kv: bool = True,
+        draft: DraftMode = "auto",
+        overflow: OverflowPolicy = "stop",
+        new: Said = UNSAID,
     ) -> None:
-        """`branch` is the one that ends with the chat's head. `sampling` and `history` hold where the chat has no
-        values of its own."""
+        """`branch` is the one that ends with the chat's head. `sampling`, `history`, `draft` and `overflow` hold where
+        the chat has no values of its own, `new` before those which it has."""
         self._store = store
         self._backend = backend
         self._keep_kv = keep_kv
         self._open = OpenChat(chat, branch)
         self._turning = Turning(store, backend, self._open)
         self._branches = Branches(store, self._open)
-        self._preferences = Preferences(store, self._open, Defaults(sampling, history))
+        self._preferences = Preferences(store, self._open, Defaults(sampling, history, draft, overflow), new)
         self._outlooks = Outlooks(store, backend, self._open)
         self._titling = Titling(store, backend, self._open)
 
@@ -62,6 +66,7 @@ class Parts:
     def messages(self) -> tuple[Message, ...]:
         """The branch, root to head. While a turn is going on, the last one is the reply so far."""
         self._settle()
+        self._turning.catch_up()
         return self._open.messages
 
     @property
@@ -104,6 +109,24 @@ class Parts:
         return self._preferences.history
 
     @property
+    def draft(self) -> DraftMode:
+        """What drafts in its turns."""
+        self._settle()
+        return self._preferences.draft
+
+    @property
+    def overflow(self) -> OverflowPolicy:
+        """What happens when the context is full."""
+        self._settle()
+        return self._preferences.overflow
+
+    @property
+    def overflow_said(self) -> bool:
+        """Whether somebody has said so for this chat."""
+        self._settle()
+        return self._preferences.overflow_said
+
+    @property
     def own(self) -> Own:
         """What the chat has of its own; for the rest the `defaults` hold."""
         self._settle()
@@ -132,6 +155,17 @@ class Parts:
         self._outlooks.forget()
         return self._preferences.set_history(history)
 
+    def set_draft(self, draft: DraftMode) -> Future[None]:
+        """Something else that drafts. What a send reuses and computes stays the same."""
+        self._settle()
+        return self._preferences.set_draft(draft)
+
+    def set_overflow(self, overflow: OverflowPolicy) -> Future[None]:
+        """Something else that happens when the context is full."""
+        self._settle()
+        self._outlooks.forget()
+        return self._preferences.set_overflow(overflow)
+
     def set_system(self, text: str) -> Future[None]:
         """Another system prompt."""
         self._settle()
@@ -143,12 +177,19 @@ class Parts:
         self._settle()
         return self._preferences.set_sampling(sampling)
 
-    def set_engine(
-        self, model_path: str, type_k: CacheType, type_v: CacheType, context: int, flash_attention: FlashAttention
-    ) -> Future[None]:
+    def set_engine(self, choice: EngineChoice) -> Future[None]:
         """Keeps with which model and cache the chat is run."""
         self._settle()
-        return self._preferences.set_engine(EngineChoice(model_path, type_k, type_v, context, flash_attention))
+        return self._preferences.set_engine(choice)
+
+    # ------------------------------------------------------------------ what has left the context
+
+    def sight(self) -> Future[Sight]:
+        """How much the running model still sees of each message, as far as it has ids of the branch."""
+        self._settle()
+        ready, messages = self._backend.ready, self._open.messages
+        key = "" if ready is None else ids_key(ready.model.text_key, self._open.chat.system)
+        return self._store.run(look, messages if ready is not None else (), key)
 
     # ------------------------------------------------------------------ ahead of a turn
 
@@ -176,14 +217,17 @@ class Parts:
         if self._turning.live is None and self._keep_kv:
             self._outlooks.warm()
 
-    def forecast(self, draft: str) -> None:
-        """Asks what a submit of `draft` would reuse and cost. Nothing, when it could not be submitted now, and where no
-        KV is kept; the last forecast is void in any case."""
+    def forecast(self, draft: str, edited: str | None = None) -> None:
+        """Asks what a submit of `draft` would reuse and cost, or an edit: the message that it takes the place of is
+        `edited`. Nothing, when it could not be submitted now, and where no KV is kept; the last forecast is void in any
+        case."""
         self._settle()
         self._outlooks.forecasted = None
-        waits = self._open.messages and self._open.messages[-1].role == "user"
+        messages = self._open.messages
+        past = messages[: next((at for at, each in enumerate(messages) if each.id == edited), len(messages))]
+        waits = past and past[-1].role == "user"
         if self._turning.live is None and self._keep_kv and not waits:
-            self._outlooks.forecast(draft, self._options())
+            self._outlooks.forecast(past, draft, self._options())
 
     def ask_title(self) -> None:
         """Has the model name the chat, if nobody has yet. Nothing, during a turn."""
@@ -212,4 +256,7 @@ class Parts:
         self._turning.check_model()
 
     def _options(self) -> Options:
-        return Options(self._preferences.sampling, self._preferences.history, self._keep_kv)
+        preferences = self._preferences
+        return Options(
+            preferences.sampling, preferences.history, self._keep_kv, preferences.draft, preferences.overflow
+        )

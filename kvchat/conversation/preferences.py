@@ -1,5 +1,5 @@
-"""What is a chat's own: system prompt, sampling, the way its history is kept, and the engine that it was last run with.
-Owns the meaning of `Chat.settings`.
+"""What is a chat's own: system prompt, sampling, the way its history is kept, what drafts, and the engine that it was
+last run with. Owns the meaning of `Chat.settings`.
 
 Belongs to a Conversation, and to its thread. A change is written at once, or with the first message of a new chat. What
 cannot be understood in the stored settings (a newer version may have written them) is passed over, and kept.
@@ -13,7 +13,17 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeGuard, get_args
 
-from kvchat.backend.values import CACHE_TYPES, CacheType, FlashAttention, History, Sampling
+from kvchat.backend.values import (
+    CACHE_TYPES,
+    DRAFT_MODES,
+    OVERFLOW_POLICIES,
+    CacheType,
+    DraftMode,
+    FlashAttention,
+    History,
+    OverflowPolicy,
+    Sampling,
+)
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat, stored_object
@@ -28,21 +38,25 @@ _LARGEST = 1 << 32  # no number that anybody chooses, and what fits where llama.
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """The model and cache that a chat was last run with, as they were asked for. See `EngineConfig`."""
+    """The models and the cache that a chat was last run with, as they were asked for. See `EngineConfig`."""
 
     model_path: str
     type_k: CacheType
     type_v: CacheType
     context: int
     flash_attention: FlashAttention
+    draft_path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What a chat has in place of the defaults: values of `Sampling` by name, a way to keep history or None."""
+    """What a chat has in place of the defaults: values of `Sampling` by name, a way to keep history, what drafts. None
+    where it has none."""
 
     sampling: Mapping[str, Any] = field(default_factory=dict)
     history: History | None = None
+    draft: DraftMode | None = None
+    overflow: OverflowPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +65,8 @@ class Defaults:
 
     sampling: Sampling = field(default_factory=Sampling)
     history: History = "append"
+    draft: DraftMode = "auto"
+    overflow: OverflowPolicy = "stop"
 
 
 def engine_choice(chat: Chat) -> EngineChoice | None:
@@ -62,15 +78,30 @@ def engine_choice(chat: Chat) -> EngineChoice | None:
         return None
     if k not in CACHE_TYPES or v not in CACHE_TYPES or flash not in get_args(FlashAttention):
         return None
-    return EngineChoice(model, k, v, context, flash)
+    draft = stored.get("draft_model")
+    return EngineChoice(model, k, v, context, flash, draft if isinstance(draft, str) and draft else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What holds whatever a chat has of its own; None: nobody said so."""
+
+    draft: DraftMode | None = None
+    overflow: OverflowPolicy | None = None
+
+
+UNSAID = Said()
 
 
 class Preferences:
-    """`defaults` can be replaced by others at any time."""
+    """`defaults` can be replaced by others at any time. `new` is what one command line said: it goes before what the
+    chat has until that changes."""
 
-    def __init__(self, store: StoreThread, opened: OpenChat, defaults: Defaults) -> None:
+    def __init__(self, store: StoreThread, opened: OpenChat, defaults: Defaults, new: Said = UNSAID) -> None:
         self._store = store
         self._open = opened
+        self._new_draft = new.draft
+        self._new_overflow = new.overflow
         self.defaults = defaults
 
     @property
@@ -84,9 +115,24 @@ class Preferences:
         return self._own_history() or self.defaults.history
 
     @property
+    def draft(self) -> DraftMode:
+        """The chat's own, else what was told."""
+        return self._new_draft or self._own_draft() or self.defaults.draft
+
+    @property
+    def overflow(self) -> OverflowPolicy:
+        """The chat's own, else what was told."""
+        return self._new_overflow or self._own_overflow() or self.defaults.overflow
+
+    @property
+    def overflow_said(self) -> bool:
+        """Whether somebody has said for this chat what happens in a full context."""
+        return self._new_overflow is not None or self._own_overflow() is not None
+
+    @property
     def own(self) -> Own:
         """What the chat has of its own."""
-        return Own(self._own_sampling(), self._own_history())
+        return Own(self._own_sampling(), self._own_history(), self._own_draft(), self._own_overflow())
 
     @property
     def engine(self) -> EngineChoice | None:
@@ -103,24 +149,43 @@ class Preferences:
         """Makes a way to keep history the chat's own."""
         return self._keep({"history": history})
 
+    def set_draft(self, draft: DraftMode) -> Future[None]:
+        """Makes what drafts the chat's own."""
+        self._new_draft = None
+        return self._keep({"draft": draft})
+
+    def set_overflow(self, overflow: OverflowPolicy) -> Future[None]:
+        """Makes what happens in a full context the chat's own."""
+        self._new_overflow = None
+        return self._keep({"overflow": overflow})
+
     def set_own(self, own: Own) -> Future[None]:
         """Makes this all that the chat has of its own; for the rest the defaults hold again."""
         stored, before = stored_object(self._open.chat.settings), self.own
+        if own.draft != before.draft:
+            self._new_draft = None
+        if own.overflow != before.overflow:
+            self._new_overflow = None
         if own.sampling or before.sampling:
             kept = stored.get("sampling")
             foreign = kept if isinstance(kept, dict) else {}
             foreign = {name: value for name, value in foreign.items() if name not in before.sampling}
             stored["sampling"] = {**foreign, **own.sampling}
-        if own.history is not None:
-            stored["history"] = own.history
-        elif before.history is not None:
-            del stored["history"]
+        for name in ("history", "draft", "overflow"):
+            wanted, had = getattr(own, name), getattr(before, name)
+            if wanted is not None:
+                stored[name] = wanted
+            elif had is not None:
+                del stored[name]
         return self._write_settings(stored)
 
     def set_engine(self, choice: EngineChoice) -> Future[None]:
         """Keeps what the chat was last run with."""
         kept = asdict(choice)
-        return self._keep({"model": kept.pop("model_path"), **kept})
+        model, draft = kept.pop("model_path"), kept.pop("draft_path")
+        stored = {**stored_object(self._open.chat.settings), "model": model, **kept}
+        stored.pop("draft_model", None)
+        return self._write_settings(stored if draft is None else {**stored, "draft_model": draft})
 
     def set_system(self, text: str) -> Future[None]:
         """Another system prompt, from the next turn on."""
@@ -143,6 +208,16 @@ class Preferences:
     def _own_history(self) -> History | None:
         stored: Any = stored_object(self._open.chat.settings).get("history")
         own: History | None = stored if stored in get_args(History) else None
+        return own
+
+    def _own_draft(self) -> DraftMode | None:
+        stored: Any = stored_object(self._open.chat.settings).get("draft")
+        own: DraftMode | None = stored if stored in DRAFT_MODES else None
+        return own
+
+    def _own_overflow(self) -> OverflowPolicy | None:
+        stored: Any = stored_object(self._open.chat.settings).get("overflow")
+        own: OverflowPolicy | None = stored if stored in OVERFLOW_POLICIES else None
         return own
 
     def _own_sampling(self) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from dataclasses import asdict, replace
 
 from kvchat.backend.client import Backend
 from kvchat.backend.protocol import (
+    Drafted,
+    Evicted,
     LoadFailed,
     Loading,
     PromptProgress,
@@ -28,9 +30,10 @@ from kvchat.chats.ids import new_ulid
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat, Message
+from kvchat.conversation.growing import GrowingReply
 from kvchat.conversation.handover import HandOver, Turn
 from kvchat.conversation.open_chat import OpenChat
-from kvchat.conversation.turns import LiveTurn, Options, TurnPlan
+from kvchat.conversation.turns import LiveTurn, Options, TurnPlan, read_usage
 from kvchat.errors import KvchatError
 
 PARTIAL_SECONDS = 0.5  # between two commits of a reply that is being written
@@ -44,6 +47,7 @@ class Turning:
         self._backend = backend
         self._open = opened
         self._turn: Turn | None = None
+        self._behind = False  # text has come that is not in the branch yet
         self._load_failure: Failure | None = None
         self.live: LiveTurn | None = None
 
@@ -79,10 +83,10 @@ class Turning:
         turn_id, ready, before = new_ulid(), self._backend.ready, (self._open.chat, self._open.branch)
         self._open.branch = self._open.grown(messages, len(new))
         self._open.chat = chat = replace(chat, head=reply.id, updated=time.time(), deleted_at=None)
-        self.live = LiveTurn(turn_id, reply.id, time.monotonic(), reply.text)
+        self.live = LiveTurn(turn_id, reply.id, time.monotonic())
         plan = TurnPlan(turn_id, chat, past, options, continue_reply=past[-1].id == reply.id, edited=edited)
         hand_over = HandOver(self._backend, plan)
-        self._turn = Turn(hand_over, f"reply {reply.id}", *before, chat.system, ready)
+        self._turn = Turn(hand_over, f"reply {reply.id}", *before, chat.system, ready, GrowingReply(reply.text))
 
         def change(store: ChatStore) -> None:
             if new:
@@ -134,13 +138,17 @@ class Turning:
         match event:
             case PromptReady():
                 self._keep_segments(event, turn)
-                self.live = replace(live, phase="prompt")
+                self.live = replace(live, phase="prompt", system_tokens=event.system_tokens)
             case Restored():
-                self.live = replace(live, phase="prefill", restored=event)
+                self.live = replace(live, phase="prefill", restored=event, away=0)
             case PromptProgress():
                 self.live = replace(live, phase="prefill", progress=event)
             case TextDelta():
                 self._extend(event, live, turn)
+            case Drafted():
+                self.live = replace(live, drafted=event)
+            case Evicted():
+                self._keep_eviction(event, live, turn)
             case TurnFinished():
                 self._end(event.reason, event.usage)
 
@@ -158,26 +166,32 @@ class Turning:
         return True
 
     def _keep_segments(self, event: PromptReady, turn: Turn) -> None:
-        turn.ids = turn.hand_over.first_ids(event.segments)
+        turn.reply.know_ids(turn.hand_over.first_ids(event.segments))
         new = turn.hand_over.new_ids(event.segments)
         if new:
             self._store.debounce(f"ids {event.turn}", 0, ChatStore.set_ids, turn.key, new)
 
+    def _keep_eviction(self, event: Evicted, live: LiveTurn, turn: Turn) -> None:
+        if event.why != "reasoning":  # that is no part of the prompt any more
+            tokens = event.eviction.tokens
+            self.live = replace(live, evicted=live.evicted + tokens, away=live.away + tokens)
+        log = turn.hand_over.evicted(event.eviction)
+        name = f"evictions {live.message}"
+        self._store.debounce(name, 0, ChatStore.set_evictions, live.message, turn.key, log)
+
     def _extend(self, event: TextDelta, live: LiveTurn, turn: Turn) -> None:
-        self.live = replace(live, phase="decode", text=live.text + event.text)
-        if turn.ids is not None:
-            turn.ids += event.ids
-        reply = replace(self._open.messages[-1], text=self.live.text, model=turn.model)
-        self._open.replace_last(reply)
-        self._store.debounce(
-            turn.write_key,
-            PARTIAL_SECONDS,
-            ChatStore.update_partial,
-            reply.id,
-            reply.text,
-            reply.model,
-            turn.reply_ids,
-        )
+        self.live = replace(live, phase="decode", thought=event.thought)
+        turn.reply.add(event.text, event.ids)
+        self._behind = True
+        self._store.debounce(turn.write_key, PARTIAL_SECONDS, turn.partial(live.message))
+
+    def catch_up(self) -> None:
+        """Makes the last message of the branch what the reply is by now. Its text is joined here, and not with every
+        piece that comes."""
+        if self._turn is not None and self._behind:
+            last = self._open.messages[-1]
+            self._open.replace_last(replace(last, text=self._turn.reply.text, model=self._turn.model))
+        self._behind = False
 
     def _take_back(self, turn: Turn) -> None:
         """Nothing was saved. What else was changed of the chat meanwhile, such as its settings, stays."""
@@ -192,19 +206,38 @@ class Turning:
             deleted_at=before.deleted_at,
         )
         self.live = self._turn = None
+        self._behind = False
 
     def _end(self, reason: FinishReason, usage: Usage | None) -> None:
         """The one way out of a turn. Its last words take the place of a partial text that still waits to be written."""
         turn, now = self._turn, time.time()
         assert turn is not None
+        self.catch_up()
         so_far = self._open.messages[-1]
         reply = replace(
             so_far,
             finish=reason,
             model=turn.model or so_far.model,
-            usage=so_far.usage if usage is None else json.dumps(asdict(usage)),
+            usage=so_far.usage if usage is None else json.dumps(asdict(_added(usage, read_usage(so_far)))),
         )
         self._open.replace_last(reply)
         self._open.chat = replace(self._open.chat, updated=now, model=reply.model or self._open.chat.model)
         self.live = None
         self._store.debounce(turn.write_key, 0, turn.hand_over.finish, reply, now, turn.reply_ids)
+
+
+def _added(usage: Usage, before: Usage | None) -> Usage:
+    """The usage of a turn that went on with a reply, which had its reasoning in part from the turn before, and let
+    tokens go then. Where the prompt did not fit, the reply is as it was."""
+    if before is None:
+        return usage
+    if usage.excess and not before.excess:
+        return before
+    return replace(
+        usage,
+        reasoning_seconds=usage.reasoning_seconds + before.reasoning_seconds,
+        overflow=usage.overflow or (before.overflow if before.evicted else None),
+        evicted=usage.evicted + before.evicted,
+        evictions=usage.evictions + before.evictions,
+        reasoning_evicted=usage.reasoning_evicted + before.reasoning_evicted,
+    )

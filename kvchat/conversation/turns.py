@@ -5,23 +5,26 @@ Pure values. Must not hold the state of a conversation (`Conversation` does), re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from typing import Literal
 
-from kvchat.backend.protocol import Generate, PromptProgress, Restored
-from kvchat.backend.values import History, PromptMessage, Sampling, Usage
+from kvchat.backend.protocol import Drafted, Generate, PromptProgress, Restored
+from kvchat.backend.values import DraftMode, History, OverflowPolicy, PromptMessage, Sampling, Usage
 from kvchat.chats.types import Chat, KnownIds, Message, stored_object
+from kvchat.formats.past import Eviction
 
 Phase = Literal["queued", "prompt", "prefill", "decode"]
+_LONGEST_MEMORY = 1 << 16  # characters; a longer one is none that an engine wrote
 _ENDLESS = 1 << 62  # more tokens, bytes or seconds than there are
 
 
 @dataclass(frozen=True, slots=True)
 class LiveTurn:
-    """The turn that is going on. `message` is the id of the reply, `text` all of it so far, `started` the reading of
-    time.monotonic() at the request.
+    """The turn that is going on. `message` is the id of the reply, `started` the reading of time.monotonic() at the
+    request. Of the prompt, `system_tokens` are the system prompt; of the reply so far, `thought` tokens are reasoning.
+    Meanwhile `evicted` tokens have left the full context, `away` of them since `restored` was told.
 
     `phase`: "queued" (not begun), "prompt" (tokenized, restoring), "prefill" (computing), "decode" (text comes).
     """
@@ -29,10 +32,14 @@ class LiveTurn:
     turn: str
     message: str
     started: float
-    text: str = ""
     phase: Phase = "queued"
     restored: Restored | None = None
     progress: PromptProgress | None = None
+    system_tokens: int = 0
+    thought: int = 0
+    drafted: Drafted | None = None
+    evicted: int = 0
+    away: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,8 @@ class Options:
     sampling: Sampling
     history: History
     keep_kv: bool
+    draft: DraftMode = "auto"
+    overflow: OverflowPolicy = "stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,7 @@ def read_usage(message: Message) -> Usage | None:
 
 def _fits(default: object, value: object) -> bool:
     """Whether `value` is of the kind of the field's default; None is that of an optional text."""
-    if default is None:
+    if default is None or isinstance(default, str):
         return isinstance(value, str)
     kind = int if isinstance(default, int) else int | float
     return isinstance(value, kind) and not isinstance(value, bool) and 0 <= value < _ENDLESS
@@ -92,7 +101,30 @@ def request(plan: TurnPlan, text_key: str, known: Mapping[str, KnownIds]) -> Gen
         keep_kv=plan.options.keep_kv,
         continue_reply=plan.continue_reply,
         past_cut="edited" if plan.edited else _cut(plan, text_key, known),
+        draft=plan.options.draft,
+        draft_memory=_draft_memory(plan.messages),
+        evictions=evictions(plan.messages, known),
+        overflow=plan.options.overflow,
     )
+
+
+def evictions(messages: Sequence[Message], known: Mapping[str, KnownIds]) -> tuple[Eviction, ...]:
+    """What left the context so far, on the branch of these messages, as far as their ids are known."""
+    found: list[Eviction] = []
+    for message in messages:
+        stored = known.get(message.id)
+        if stored is None or stored.ids is None:
+            break
+        found += stored.evictions
+    return tuple(found)
+
+
+def _draft_memory(messages: Sequence[Message]) -> str | None:
+    """What the last reply that has such says about drafting in this chat."""
+    replies = (message for message in reversed(messages) if message.role == "assistant")
+    told = (usage.draft_memory for reply in replies if (usage := read_usage(reply)) is not None)
+    memory = next((memory for memory in told if memory is not None), "")
+    return memory if 0 < len(memory) <= _LONGEST_MEMORY else None
 
 
 def _cut(plan: TurnPlan, text_key: str, known: Mapping[str, KnownIds]) -> str | None:

@@ -6,13 +6,19 @@ tokenize, sample, or touch the disk.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from kvchat.engine.memory import Memory
-from kvchat.formats.page import chain_tokens
+from kvchat.errors import KvchatError
+from kvchat.formats.page import chain_evict, chain_tokens, digest
+from kvchat.formats.past import Eviction, Past, Range, count, dead, intact, joined, live, pages
 from kvchat.formats.rows import Part, Rows
+from kvchat.kv.lineage import COMPUTED, tag_of
 from kvchat.kv.store import PAGE_TOKENS
+
+T = TypeVar("T")
 
 MOST_SNAPSHOTS = 3
 MOST_SNAPSHOT_BYTES = 256 * 2**20  # of all of them; the newest is kept in any case
@@ -27,20 +33,36 @@ class Snapshot:
 
 
 class Cells:
-    """The tokens in the chat's cells, in position order, with the seconds that computing each one took."""
+    """The history of the chat's cells, token by token in position order, with the seconds that computing each one took.
+    Tokens that were evicted are a part of it and have no cells."""
 
-    def __init__(self, memory: Memory, root: bytes) -> None:
-        """`root`: the key of the empty history."""
+    def __init__(self, memory: Memory, root: bytes, computed: str = COMPUTED) -> None:
+        """`root`: the key of the empty history on disk. `computed`: the source (see `kv.lineage`) that rows computed
+        here have there, which is not empty where they are saved in other cache types."""
         self.memory = memory
         self._root = root
+        self._begins = b""  # the key of the history in front of the cells, where that is not the root
+        self._computed = computed
         self._ids: list[int] = []
         self._seconds: list[float] = []
-        self._keys: list[bytes] = []  # of the leading full pages, as far as they were asked for or restored
+        self._sources: list[str] = []  # that each token's rows have on disk
+        self._keys: list[bytes] = []  # of the leading closed pages, as far as they were asked for
+        self._evictions: tuple[Eviction, ...] = ()
         self._snapshots: list[Snapshot] = []
-        self.pages_on_disk = 0  # full pages from the beginning that the store is known to have
+        self.pages_on_disk = 0  # closed pages from the beginning that the store is known to have
 
     def __len__(self) -> int:
+        """Tokens of the history, which is the position that comes next."""
         return len(self._ids)
+
+    @property
+    def live(self) -> int:
+        """Cells in use."""
+        return len(self._ids) - count(self.memory.holes)
+
+    @property
+    def past(self) -> Past:
+        return Past(self._ids, self._evictions, self._begins)
 
     @property
     def ids(self) -> Sequence[int]:
@@ -49,16 +71,51 @@ class Cells:
     def seconds_of(self, start: int, end: int) -> float:
         return sum(self._seconds[start:end])
 
-    def history_key(self, page: int) -> bytes:
-        """Key of the history in front of full page number `page`: what is computed there has it for a parent.
+    def closed(self, end: int) -> list[Range]:
+        """Where the pages lie that nothing can be added to, among the first `end` tokens: they are full, or something
+        was evicted at their end."""
+        return _closed(min(end, len(self._ids)), self._evictions)
 
-        Pages that were restored keep the keys that they were found under, with their tags.
-        """
-        while len(self._keys) < page:
-            start = len(self._keys) * PAGE_TOKENS
-            parent = self._keys[-1] if self._keys else self._root
-            self._keys.append(chain_tokens(parent, "", self._ids[start : start + PAGE_TOKENS]))
-        return self._keys[page - 1] if page else self._root
+    @property
+    def lost_pages(self) -> int:
+        """Leading closed pages that cannot be saved any more if they are not on disk: some of their rows may be
+        gone."""
+        return len(self.closed(self._evictions[-1].at)) if self._evictions else 0
+
+    def key(self, page: int) -> bytes:
+        """Key of closed page number `page`."""
+        if len(self._keys) <= page:
+            for start, end in self.closed(len(self._ids))[len(self._keys) :]:
+                parent = self.history_key(len(self._keys), start)
+                self._keys.append(chain_tokens(parent, self.tag(start, end), self._ids[start:end]))
+        return self._keys[page]
+
+    def history_key(self, page: int, start: int) -> bytes:
+        """Key of the history in front of page number `page`, which begins at `start`: what is computed there has it for
+        a parent."""
+        return self._after(self.key(page - 1), start) if page else self._begins or self._root
+
+    def _after(self, key: bytes, at: int) -> bytes:
+        for eviction in self._evictions:
+            if eviction.at == at:
+                key = chain_evict(key, eviction.ranges)
+        return key
+
+    def tag(self, start: int, end: int) -> str:
+        """The tag under which tokens [start, end) are saved."""
+        return tag_of(self._sources[start:end])
+
+    def page_keys(self, wanted: Past) -> Iterator[tuple[bytes, int]]:
+        """Keys and ends of the closed pages of `wanted`, which begins with what the cells hold; the others will be
+        computed."""
+        key, there = wanted.root or self._root, len(self._ids)
+        for start, end in _closed(len(wanted.ids), wanted.evictions):
+            for eviction in wanted.evictions:
+                if eviction.at == start:
+                    key = chain_evict(key, eviction.ranges)
+            tag = tag_of([*self._sources[start:end], *[self._computed] * (end - max(start, there))])
+            key = chain_tokens(key, tag, wanted.ids[start:end])
+            yield key, end
 
     def copy_out(self, start: int, end: int) -> Mapping[Part, Rows]:
         """Rows of tokens [start, end), as Memory.copy_out. A model without keys and values has none."""
@@ -68,31 +125,83 @@ class Cells:
         """Tokens that were just decoded, and how long that took."""
         self._ids.extend(tokens)
         self._seconds.extend([seconds / len(tokens)] * len(tokens))
+        self._sources.extend([self._computed] * len(tokens))
 
-    def restored(self, ids: Sequence[int], seconds: Sequence[float], keys: Sequence[bytes], kept: int) -> None:
-        """The cells now hold `ids`, all of them; the first `kept` are as they were. `seconds`: of the others; `keys`:
-        of the leading full pages."""
+    def begin(self, root: bytes) -> None:
+        """What is computed in empty cells goes on from this key, see `Past`."""
+        if not self._ids:
+            self._begins = root
+
+    def evict(self, ranges: Sequence[Range]) -> Eviction:
+        """Let tokens go. What of them is not on disk cannot be saved any more. Raises KvchatError, as Memory.evict, and
+        ValueError when one of them is gone already, or is the last one."""
+        eviction = Eviction(len(self._ids), tuple(ranges))
+        holes = dead([*self._evictions, eviction], eviction.at)
+        if count(holes) != count(self.memory.holes) + eviction.tokens or ranges[-1][1] >= eviction.at:
+            raise ValueError(f"{ranges} cannot be evicted")
+        try:
+            self.memory.evict(ranges, holes, self._ids)
+        except KvchatError:
+            self.resync()
+            raise
+        self._evictions = (*self._evictions, eviction)
+        self.pages_on_disk = len(self.closed(eviction.at))
+        return eviction
+
+    def move(self, ranges: Sequence[Range]) -> Eviction:
+        """Let tokens go and move the others together, to the positions from 0 on. What the cells hold then is a history
+        of its own, whose pages are saved anew. Raises as `evict`, and as Memory.move."""
+        at, holes = len(self._ids), joined([*self.memory.holes, *ranges])
+        pages = self.closed(at)
+        start = pages[-1][1] if pages else 0
+        key = chain_tokens(self.history_key(len(pages), start), self.tag(start, at), self._ids[start:])
+        kept = live(0, at, holes)
+        try:
+            self.memory.move(ranges, kept)
+        except KvchatError:
+            self.resync()
+            raise
+        self._ids = _picked(self._ids, kept)
+        self._seconds = _picked(self._seconds, kept)
+        self._sources = _picked(self._sources, kept)
+        self._begins = digest(key, b"moved", *(f"{low}-{high}".encode() for low, high in kept))
+        self._evictions, self._keys, self._snapshots, self.pages_on_disk = (), [], [], 0
+        return Eviction(at, tuple(ranges), self._begins.hex())
+
+    def restored(self, past: Past, seconds: Sequence[float], sources: Sequence[str]) -> None:
+        """The cells now hold this history. `seconds`: of the last tokens, the others were there before; `sources`: of
+        the last ones, whose rows were read from the disk."""
+        kept, untouched = len(past.ids) - len(seconds), len(past.ids) - len(sources)
         self._seconds = [*self._seconds[:kept], *seconds]
-        self._ids = list(ids)
-        self._keys = list(keys)
+        self._sources = [*self._sources[:untouched], *sources]
+        self._ids = list(past.ids)
+        self._evictions, self._begins = past.evictions, past.root
+        self._keys = []
         self._snapshots = [each for each in self._snapshots if each.length <= kept]
 
     # ---------------------------------------------------------------- going back
 
-    def reachable(self, length: int) -> int:
-        """To how many tokens, at most `length`, the cells can be cut."""
+    def reachable(self, length: int, evictions: int | None = None) -> int:
+        """To how many tokens, at most `length`, the cells can be cut, when the first `evictions` of what was evicted
+        shall stand; None: all, as far as they came before that."""
+        length = intact(self._evictions, len(self._evictions) if evictions is None else evictions, length)
         if self.memory.can_truncate(length):
             return length
         return max((each.length for each in self._snapshots if each.length <= length), default=0)
 
-    def truncate(self, length: int) -> None:
-        """Keep the first `length` tokens, or fewer where the memory cannot go back so far."""
-        kept = min(length, len(self._ids))
+    def truncate(self, length: int, before: Snapshot | None = None) -> None:
+        """Keep the first `length` tokens, or fewer where the memory cannot go back so far. `before`: a snapshot that
+        leads back, too."""
+        kept = intact(self._evictions, len(self._evictions), min(length, len(self._ids)))
         if (kept < len(self._ids) or self.memory.spoilt) and not self.memory.truncate(kept):
-            kept = self._rewind(kept)
-        del self._ids[kept:], self._seconds[kept:], self._keys[kept // PAGE_TOKENS :]
+            kept = self._rewind(kept, before)
+        del self._ids[kept:], self._seconds[kept:], self._sources[kept:]
+        self._evictions = self.past.upto(kept).evictions
+        self._begins = self._begins if kept else b""
         self._snapshots = [each for each in self._snapshots if each.length <= kept]
-        self.pages_on_disk = min(self.pages_on_disk, kept // PAGE_TOKENS)
+        closed = len(self.closed(kept))
+        del self._keys[closed:]
+        self.pages_on_disk = min(self.pages_on_disk, closed)
 
     def resync(self) -> None:
         """After a decode that failed: believe the cells."""
@@ -103,7 +212,7 @@ class Cells:
         length = len(self._ids)
         if not self.memory.recurrent or not length or any(each.length == length for each in self._snapshots):
             return None
-        taken = Snapshot(length, self.memory.snapshot())
+        taken = self.present()
         room = MOST_SNAPSHOT_BYTES - taken.blob.nbytes
         kept: list[Snapshot] = []
         for each in reversed(self._snapshots):
@@ -114,12 +223,33 @@ class Cells:
         self._snapshots = [*kept, taken]
         return taken
 
-    def _rewind(self, length: int) -> int:
+    @property
+    def last_snapshot(self) -> Snapshot | None:
+        """The newest of those that are remembered."""
+        return self._snapshots[-1] if self._snapshots else None
+
+    def present(self) -> Snapshot:
+        """The present recurrent state, which is not remembered. Raises KvchatError."""
+        return Snapshot(len(self._ids), self.memory.snapshot())
+
+    def _rewind(self, length: int, before: Snapshot | None) -> int:
         fitting = [each for each in self._snapshots if each.length <= length]
+        if before is not None and before.length <= length:
+            fitting.append(before)
         if fitting and self.memory.rewind(fitting[-1].blob, fitting[-1].length):
             return fitting[-1].length
         self.memory.clear()
         return 0
+
+
+def _picked(record: Sequence[T], ranges: Sequence[Range]) -> list[T]:
+    return [each for start, end in ranges for each in record[start:end]]
+
+
+def _closed(length: int, evictions: Sequence[Eviction]) -> list[Range]:
+    cuts = {eviction.at for eviction in evictions}
+    spans = pages(length, evictions, PAGE_TOKENS)
+    return [each for each in spans if each[1] - each[0] == PAGE_TOKENS or each[1] in cuts]
 
 
 def common(a: Sequence[int], b: Sequence[int]) -> int:

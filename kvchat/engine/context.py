@@ -7,21 +7,31 @@ the business of `Memory`. Must not know messages, chats or the page store.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kvchat.backend.values import EngineConfig
-from kvchat.engine.llama import ABORTED, DECODED, NO_SLOT, ContextParams, NativeContext, has_gpu
+from kvchat.engine.llama import ABORTED, DECODED, NO_SLOT, Beside, ContextParams, NativeContext, has_gpu
 from kvchat.engine.memory import CHAT, SCRATCH, Memory
 from kvchat.engine.model import Model
 from kvchat.errors import KvchatError
 from kvchat.kv.fit import OUTPUTS, cache_bytes, chunk, rollback_rows, sequences, uses_flash
 from kvchat.kv.ledger import CELLS, held_bytes
+from kvchat.kv.needs import Subject
 from kvchat.kv.plan import Wanted, make_plan
 from kvchat.machine import free_memory, physical_cores
 
 WARM_UP = 8  # more than one token: the matrix-matrix path is where an illegal instruction strikes
+
+
+class Witness(NamedTuple):
+    """A token of the chat that is in its cells and is computed once more, for its logits: in the scratch sequence,
+    which shares all cells before it, so that those of the chat stay as they are."""
+
+    token: int
+    position: int
 
 
 class Aborted(Exception):
@@ -31,8 +41,11 @@ class Aborted(Exception):
 class Context:
     """A context in which one chat lives."""
 
-    def __init__(self, model: Model, config: EngineConfig, interrupt: Callable[[], bool]) -> None:
-        """Build and warm up. Raises KvchatError when the combination or the size is impossible."""
+    def __init__(
+        self, model: Model, config: EngineConfig, interrupt: Callable[[], bool], beside: Subject | None = None
+    ) -> None:
+        """Build and warm up. `beside`: a draft model that needs memory too. Raises KvchatError when the combination or
+        the size is impossible."""
         refusal = model.geometry.refusal(config.type_k, config.type_v, config.flash_attention)
         if refusal is not None:
             raise refusal
@@ -43,7 +56,7 @@ class Context:
         self._types = config.type_k, config.type_v
         flash = uses_flash(model.geometry, config.type_v, config.flash_attention, self.on_gpu)
         params = ContextParams(
-            cells=_context_size(model, config, on_gpu=self.on_gpu),
+            cells=_context_size(model, config, beside, on_gpu=self.on_gpu),
             batch=self.chunk,
             sequences=sequences(model.geometry),
             type_k=config.type_k,
@@ -54,6 +67,8 @@ class Context:
             outputs=OUTPUTS,
         )
         self._whole_steps = False
+        self._outputs = range(0)  # after so many tokens of the chat the last decode told logits
+        self.witnessed: npt.NDArray[np.float32] | None = None  # logits of the last witness, shape (vocabulary,)
         try:
             self.native = NativeContext(model.native, params, lambda: interrupt() and not self._whole_steps)
         except ValueError:
@@ -64,7 +79,7 @@ class Context:
             ) from None
         self.cells = self.native.cells
         self.flash = flash
-        self.memory = Memory(self.native, model.geometry)
+        self.memory = Memory(self.native, model.geometry, turns_whole=model.turns_whole)
         try:
             self._warm_up(model)
         except (Aborted, KvchatError):
@@ -85,12 +100,24 @@ class Context:
             self.flash = not kept[0].v_trans
         self.memory.clear()
 
-    def decode(self, tokens: Sequence[int], position: int, *, output: bool) -> None:
-        """Compute `tokens` at consecutive positions. Raises Aborted or KvchatError; the cells are then as they were
+    def decode(
+        self,
+        tokens: Sequence[int],
+        position: int,
+        *,
+        output: int,
+        whole: bool = False,
+        witness: Witness | None = None,
+    ) -> None:
+        """Compute `tokens` at consecutive positions; logits of the last `output` of them are wanted, at most OUTPUTS.
+        `witness` is computed with them, see there: then there must be room for one more token in batch and context.
+        `whole`: it is soon over, and not interrupted. Raises Aborted or KvchatError; the cells are then as they were
         before, or spoilt: a recurrent state cannot be taken back."""
-        self._whole_steps = self.memory.recurrent and len(tokens) == 1  # soon over, and nothing is spoilt
-        code = self.native.decode(tokens, position, CHAT, output=output)
+        self._whole_steps = whole
+        self._outputs = range(0)
+        code = self._decode_with(witness, tokens, position, output)
         if code == DECODED:
+            self._outputs = range(position + len(tokens) - int(output) + 1, position + len(tokens) + 1)
             self.memory.decoded(len(tokens))
             if self.on_gpu:  # there a decode returns before it is done, and what it cost would be told of another
                 self.native.synchronize()
@@ -106,9 +133,32 @@ class Context:
             "the log (see kvchat paths) has llama.cpp's own words",
         )
 
+    def _decode_with(self, witness: Witness | None, tokens: Sequence[int], position: int, output: int) -> int:
+        if witness is None:
+            return self.native.decode(tokens, position, CHAT, output=output)
+        self.native.share(CHAT, SCRATCH, 0, witness.position)
+        try:
+            beside = Beside(witness.token, witness.position, SCRATCH)
+            code = self.native.decode(tokens, position, CHAT, output=output, beside=beside)
+            self.witnessed = self.native.logits(len(tokens)) if code == DECODED else None
+        finally:
+            self.forget_aside()
+        return code
+
+    def forget_outputs(self) -> None:
+        """What the last decode told is about cells that may be others from now on."""
+        self._outputs = range(0)
+
+    def logits_after(self, length: int) -> npt.NDArray[np.float32] | None:
+        """Logits of the token after the first `length` of the chat, if the last decode told them."""
+        if length not in self._outputs:
+            return None
+        return self.native.logits(self.native.last_output - (self._outputs[-1] - length))
+
     def decode_aside(self, tokens: Sequence[int], position: int) -> None:
         """Compute in the scratch sequence. Raises Aborted or KvchatError; nothing of it is left then."""
         self._whole_steps = False
+        self._outputs = range(0)
         code = self.native.decode(tokens, position, SCRATCH, output=True)
         if code != DECODED:
             self.forget_aside()
@@ -125,6 +175,11 @@ class Context:
         self.threads = threads
         self.native.set_threads(threads)
 
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes of the whole cache, whatever it holds."""
+        return cache_bytes(self.geometry, *self._types, self.cells)
+
     def held_bytes(self, tokens: int) -> int:
         """Bytes of the state of so many tokens."""
         return held_bytes(self.geometry, *self._types, tokens)
@@ -134,10 +189,10 @@ class Context:
         return self.native.logits()
 
 
-def _context_size(model: Model, config: EngineConfig, *, on_gpu: bool) -> int:
+def _context_size(model: Model, config: EngineConfig, beside: Subject | None, *, on_gpu: bool) -> int:
     """The size asked for, else what is chosen for this model and this memory."""
     wanted = Wanted(config.context, config.type_k, config.type_v, config.flash_attention, config.gpu_layers)
-    plan = make_plan(model.subject, model.free_before, wanted)
+    plan = make_plan(model.subject, model.free_before, wanted, beside)
     free = None if on_gpu else free_memory()  # there llama.cpp itself knows, and refuses
     needed = cache_bytes(model.geometry, config.type_k, config.type_v, config.context)
     if config.context and free is not None and needed > free:

@@ -1,8 +1,8 @@
 """llama.cpp, as shipped in llama-cpp-python, behind typed objects.
 
-The only module that imports llama_cpp or ctypes. Owns native handles and their lifetimes; must not decide anything:
-what to decode, keep or restore is the business of its callers. Everything here runs on the engine thread, except
-that `interrupt` callables are asked from llama.cpp's compute threads.
+Beside `llama_quants` the only module that imports llama_cpp or ctypes. Owns native handles and their lifetimes; must
+not decide anything: what to decode, keep or restore is the business of its callers. Everything here runs on the engine
+thread, except that `interrupt` callables are asked from llama.cpp's compute threads.
 
 Two calls of the library are never made, since a full disk or a short file makes them lie or abort the process:
 `llama_state_seq_save_file` and `llama_state_seq_load_file`.
@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
@@ -31,6 +31,8 @@ RANDOM_SEED = 0xFFFFFFFF  # LLAMA_DEFAULT_SEED: llama.cpp draws one itself
 LOG_ERROR = 4  # GGML_LOG_LEVEL_ERROR (ggml.h)
 
 PARTIAL = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY (llama.h)
+
+VOCAB_KINDS = {0: "empty", 1: "SPM", 2: "BPE", 3: "WordPiece", 4: "Unigram", 5: "RWKV", 6: "PLaMo-2"}  # llama.h
 
 DECODED, NO_SLOT, ABORTED = 0, 1, 2  # return values of llama_decode (llama.h)
 
@@ -92,6 +94,8 @@ class NativeModel:
         self.bos: int | None = _token(lib.llama_vocab_bos(self._vocab))
         self.eos: int | None = _token(lib.llama_vocab_eos(self._vocab))
         self.adds_bos = bool(lib.llama_vocab_get_add_bos(self._vocab))
+        self.adds_eos = bool(lib.llama_vocab_get_add_eos(self._vocab))
+        self.vocab_kind = VOCAB_KINDS.get(lib.llama_vocab_type(self._vocab), "of another kind")
         self._piece_buffer = ctypes.create_string_buffer(512)
 
     def close(self) -> None:
@@ -125,6 +129,11 @@ class NativeModel:
         """The token as the vocabulary spells it, for telling vocabularies apart."""
         return bytes(lib.llama_vocab_get_text(self._vocab, token) or b"")
 
+    def token_texts(self) -> Iterator[bytes]:
+        """Every token in order, as `token_text`."""
+        text, vocab = lib.llama_vocab_get_text, self._vocab
+        return (text(vocab, token) or b"" for token in range(self.vocab_size))
+
     def chat_template(self) -> str | None:
         raw = lib.llama_model_chat_template(self.handle, None)
         return raw.decode("utf-8", "replace") if raw else None
@@ -149,6 +158,14 @@ class ContextParams:
     threads: int
     rollback: int
     outputs: int
+
+
+class Beside(NamedTuple):
+    """A token of another sequence that is computed in the same batch."""
+
+    token: int
+    position: int
+    sequence: int
 
 
 class NativeContext:
@@ -180,6 +197,7 @@ class NativeContext:
         lib.llama_set_abort_callback(self.handle, abort, ctypes.c_void_p(0))
         self._memory = lib.llama_get_memory(self.handle)
         self._vocab_size = model.vocab_size
+        self.last_output = 0  # index in the last batch of its last token, without one beside
         self.cells: int = lib.llama_n_ctx(self.handle)
         self.rollback: int = lib.llama_n_rs_seq(self.handle)
         self._batch = lib.llama_batch_init(params.batch, 0, 1)
@@ -193,16 +211,24 @@ class NativeContext:
         lib.llama_batch_free(self._batch)
         lib.llama_free(self.handle)
 
-    def decode(self, tokens: Sequence[int], position: int, sequence: int, *, output: bool) -> int:
-        """One llama_decode of consecutive tokens; `output`: logits of the last one are wanted. Returns its code."""
+    def decode(
+        self, tokens: Sequence[int], position: int, sequence: int, *, output: int, beside: Beside | None = None
+    ) -> int:
+        """One llama_decode of consecutive tokens; logits of the last `output` of them are wanted, and of `beside`,
+        whose index in the batch is the number of tokens. Returns its code."""
         count = len(tokens)
+        self.last_output = count - 1
         self._batch.n_tokens = count
         self._token[:count] = tokens
         self._pos[:count] = np.arange(position, position + count)
         self._logits[:count] = 0
-        self._logits[count - 1] = output
+        self._logits[count - output : count] = 1
         for i in range(count):
             self._batch.seq_id[i][0] = sequence
+        if beside is not None:
+            self._batch.n_tokens = count + 1
+            self._token[count], self._pos[count], self._logits[count] = beside.token, beside.position, 1
+            self._batch.seq_id[count][0] = beside.sequence
         return int(lib.llama_decode(self.handle, self._batch))
 
     def set_threads(self, threads: int) -> None:
@@ -211,10 +237,17 @@ class NativeContext:
     def synchronize(self) -> None:
         lib.llama_synchronize(self.handle)
 
-    def logits(self) -> npt.NDArray[np.float32]:
-        """Logits of the last output, shape (vocabulary,), float32: a copy."""
-        values = lib.llama_get_logits_ith(self.handle, -1)
+    def logits(self, index: int | None = None) -> npt.NDArray[np.float32]:
+        """Logits of an output, by its index in the last batch (None: the last one), shape (vocabulary,), float32: a
+        copy."""
+        values = lib.llama_get_logits_ith(self.handle, self.last_output if index is None else index)
         return np.ctypeslib.as_array(values, (self._vocab_size,)).copy()
+
+    def all_logits(self, count: int) -> npt.NDArray[np.float32]:
+        """Logits of all `count` outputs of the last batch, shape (count, vocabulary), float32: a view that holds until
+        the next decode."""
+        values = lib.llama_get_logits(self.handle)
+        return np.ctypeslib.as_array(values, (count, self._vocab_size))
 
     def clear(self) -> None:
         lib.llama_memory_clear(self._memory, False)
@@ -226,6 +259,15 @@ class NativeContext:
     def share(self, source: int, target: int, start: int, end: int) -> None:
         """Let `target` also own the cells of `source` at positions [start, end): metadata only, no copy."""
         lib.llama_memory_seq_cp(self._memory, source, target, start, end)
+
+    def move(self, sequence: int, start: int, end: int, delta: int) -> None:
+        """Give positions [start, end) of a sequence others, larger by `delta`; the keys are turned before the next
+        decode. Only where `can_move`: else the process ends."""
+        lib.llama_memory_seq_add(self._memory, sequence, start, end, delta)
+
+    @property
+    def can_move(self) -> bool:
+        return bool(lib.llama_memory_can_shift(self._memory))
 
     def first_position(self, sequence: int) -> int:
         return int(lib.llama_memory_seq_pos_min(self._memory, sequence))
@@ -285,9 +327,11 @@ class NativeSampler:
     def accept(self, token: int) -> None:
         lib.llama_sampler_accept(self._chain, token)
 
-    def sample(self, context: NativeContext) -> int:
-        """Draw from the last output of the context, and remember the token for the penalties."""
-        return int(lib.llama_sampler_sample(self._chain, context.handle, -1))
+    def sample(self, context: NativeContext, index: int = -1) -> int:
+        """Draw from an output of the context, by its index in the last batch (-1: the last one), and remember the token
+        for the penalties."""
+        index = context.last_output if index < 0 else index
+        return int(lib.llama_sampler_sample(self._chain, context.handle, index))
 
     def _add(self, part: Any) -> None:
         lib.llama_sampler_chain_add(self._chain, part)

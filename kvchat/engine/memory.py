@@ -7,13 +7,15 @@ know token ids, pages on disk or turns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kvchat.engine.llama import NativeContext
+from kvchat.engine.llama import DECODED, NativeContext
 from kvchat.errors import FormatError, KvchatError
 from kvchat.formats.blob import BlobBuffer, PartCells
+from kvchat.formats.ggml import GGML_TYPES
+from kvchat.formats.past import Range, first_live, live
 from kvchat.formats.rows import Part, PartShape, Rows, joined
 from kvchat.formats.state import Layout, parse
 from kvchat.kv.geometry import Geometry
@@ -24,18 +26,21 @@ _NOT_SAVED = "KV is not saved; the log has llama.cpp's own words"
 
 
 class Memory:
-    """Positions [0, length) of the chat. It lives alone in the context, but for a scratch sequence that state passes
-    through."""
+    """Positions [0, length) of the chat without its `holes`, what was evicted. It lives alone in the context, but for a
+    scratch sequence that state passes through."""
 
-    def __init__(self, native: NativeContext, geometry: Geometry) -> None:
+    def __init__(self, native: NativeContext, geometry: Geometry, *, turns_whole: bool = False) -> None:
+        """`turns_whole`: RoPE turns all elements of a head."""
         self._native = native
         self._geometry = geometry
+        self._turns_whole = turns_whole
         self._rollback = native.rollback
         self._last_batch = 0  # tokens of the last decode: their states are those that can be rolled back to
         self._spoilt = False
         self.window = geometry.window if "window" in geometry.parts else 0
         self.layout = Layout(geometry.parts, geometry.has_v, geometry.plane_positions)
         self.shapes: Mapping[Part, PartShape] = {}
+        self.holes: Sequence[Range] = ()
 
     @property
     def recurrent(self) -> bool:
@@ -48,13 +53,31 @@ class Memory:
         return self._spoilt
 
     @property
+    def rollback(self) -> int | None:
+        """How many of the last tokens of one batch `truncate` can take back; None: all of them. 0: none, a snapshot
+        must lead back."""
+        if not self.recurrent:
+            return None
+        return 0 if self.window else self._rollback
+
+    @property
     def length(self) -> int:
         return 0 if self._spoilt else self._native.last_position(CHAT) + 1
 
-    def first_needed(self, length: int) -> int:
+    def first_needed(self, length: int, holes: Sequence[Range] | None = None) -> int:
         """The first position whose rows of a window must be there after `length` tokens; 0 without a window. One is
-        there in any case: where the sequence ends is read off it."""
-        return min(self._geometry.first_visible(length), length - 1) if self.window else 0
+        there in any case: where the sequence ends is read off it. `holes`: not the present ones."""
+        if not self.window:
+            return 0
+        first = min(self._geometry.first_visible(length), length - 1)
+        return first_live(first, self.holes if holes is None else holes)
+
+    def sees_as_before(self, length: int) -> bool:
+        """Whether the token at position `length` - 1, computed once more, would see what it saw: all rows or, of a
+        window, all but the very first, which is not kept for it."""
+        return not self.recurrent and (
+            not self.window or self._native.first_position(CHAT) <= self.first_needed(length - 1) + 1
+        )
 
     def probe(self) -> None:
         """Learn the shapes of all parts from a few tokens that were just decoded. Raises KvchatError."""
@@ -72,6 +95,7 @@ class Memory:
 
     def clear(self) -> None:
         self._native.clear()
+        self.holes = ()
         self._spoilt = False
         self._last_batch = 0
 
@@ -98,7 +122,33 @@ class Memory:
         if not self.can_truncate(length) or not self._native.remove(CHAT, length, -1):
             return False
         self._last_batch = 0  # a rollback is pending, and there can be only one
+        self.holes = tuple(hole for hole in self.holes if hole[1] <= length)
         return self.length == length and (self.recurrent or self._has_window(length))
+
+    def evict(self, ranges: Sequence[Range], holes: Sequence[Range], ids: Sequence[int]) -> None:
+        """Let the positions of `ranges` go, of which none is the last one, and close up the cells of the others, in
+        position order: sums run in cell order, and a chat that goes on must have those of one that is restored.
+        `holes`: all that is gone then; `ids`: of all tokens, by position.
+
+        Positions stay, so keys need no rotation, whatever their type. Raises KvchatError: a recurrent state cannot let
+        go (nothing has changed then), or llama.cpp refused (the chat is then empty).
+        """
+        if self.recurrent:
+            raise KvchatError("a recurrent state cannot forget single tokens", "use another overflow policy")
+        length = self.length
+        for start, end in ranges:
+            self._native.remove(CHAT, start, end)
+        rows = self._parsed(self._state(CHAT), self.layout)
+        left = [position for low, high in live(0, length, holes) for position in range(low, high)]
+        if "full" in rows and not np.array_equal(rows["full"].positions, left):
+            self.clear()
+            raise KvchatError("llama.cpp did not let these tokens go", "the chat is read again")
+        cells = {part: PartCells(each.shape, each.positions) for part, each in rows.items()}
+        blob = BlobBuffer(cells, CHAT, ids if self.layout.plane else None)
+        for part, each in rows.items():
+            for view, raw in zip(blob.views(part, 0, len(each.positions)), each.payload(), strict=True):
+                view[:] = raw
+        self.replace(blob.finish(), length, holes)
 
     def rewind(self, snapshot: memoryview, length: int) -> bool:
         """Go back to the state that `snapshot` holds, that after the first `length` tokens. False: nothing is left."""
@@ -119,6 +169,42 @@ class Memory:
 
     # ---------------------------------------------------------------- state out and in
 
+    @property
+    def can_move(self) -> bool:
+        """Whether `move` is safe: llama.cpp turns keys to new positions, and where it says that it can, it may abort
+        (quantized keys that are not rotated, or of which RoPE turns a part only)."""
+        if self.layout.parts != ("full",) or self.layout.plane or not self._native.can_move:
+            return False
+        kinds = {GGML_TYPES[layer.k_type].name for layer in self.shapes["full"].layers}
+        return kinds <= {"f16", "bf16"} or (self._turns_whole and self._geometry.rotates[0])
+
+    def move(self, ranges: Sequence[Range], kept: Sequence[Range]) -> None:
+        """Let the positions of `ranges` go; `kept` are left, and get the positions from 0 on. Raises KvchatError: this
+        memory cannot (nothing has changed then), or llama.cpp refused (the chat is then empty)."""
+        if not self.can_move:
+            raise KvchatError("the keys of this model cannot be moved", "the chat is read again")
+        for start, end in ranges:
+            self._native.remove(CHAT, start, end)
+        length = 0
+        for start, end in kept:
+            self._native.move(CHAT, start, end, length - start)
+            length += end - start
+        rows = self._turned()
+        if rows is None or list(rows.positions) != list(range(length)):
+            self.clear()
+            raise KvchatError("llama.cpp did not move these tokens", "the chat is read again")
+        blob = BlobBuffer({"full": PartCells(rows.shape, rows.positions)}, CHAT)
+        for view, raw in zip(blob.views("full", 0, length), rows.payload(), strict=True):
+            view[:] = raw
+        self.replace(blob.finish(), length)
+
+    def _turned(self) -> Rows | None:
+        """All rows, after llama.cpp has turned the keys: it does so in front of the next decode, whatever that is."""
+        code = self._native.decode([0], 0, SCRATCH, output=0)
+        self._native.remove(SCRATCH, -1, -1)
+        self._last_batch = 0
+        return self.live_rows("full") if code == DECODED else None
+
     def copy_out(self, start: int, end: int) -> Mapping[Part, Rows]:
         """Rows of positions [start, end), through the scratch sequence; of a window, those that are still there, which
         are the last ones. A recurrent state is not among them. Raises KvchatError."""
@@ -133,6 +219,10 @@ class Memory:
                 if not np.array_equal(found[part].positions, np.arange(end - count, end)):
                     raise KvchatError(f"tokens {start} to {end} are not where they should be", "KV is not saved")
         return found
+
+    def live_rows(self, part: Part) -> Rows | None:
+        """All rows of a part that are there; None: the model has no such part. Raises KvchatError."""
+        return self._parsed(self._state(CHAT), self.layout).get(part)
 
     def snapshot(self) -> memoryview:
         """What `rewind` needs to come back to the present state. Raises KvchatError."""
@@ -153,13 +243,14 @@ class Memory:
         if not accepted:
             raise KvchatError("llama.cpp refused the saved KV", "it is computed again")
 
-    def replace(self, blob: memoryview, length: int) -> None:
-        """The cells of a blob, of `length` tokens, and nothing else. Raises KvchatError when llama.cpp refuses; the
-        chat is then empty."""
+    def replace(self, blob: memoryview, length: int, holes: Sequence[Range] = ()) -> None:
+        """The cells of a blob, of `length` tokens but for `holes`, and nothing else. Raises KvchatError when llama.cpp
+        refuses; the chat is then empty."""
         self.clear()
         if not self._native.set_state(blob, CHAT) or self.length != length:
             self.clear()
             raise KvchatError("llama.cpp refused the saved KV", "it is computed again")
+        self.holes = tuple(holes)
 
     def settle(self) -> None:
         """Put the rows of a window in position order, without those that no later token looks at.

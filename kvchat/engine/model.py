@@ -11,6 +11,8 @@ from pathlib import Path
 
 from kvchat.backend.values import EngineConfig, ModelInfo
 from kvchat.engine.llama import NativeModel
+from kvchat.engine.past_thoughts import PastThoughts
+from kvchat.engine.system_part import SystemPart
 from kvchat.engine.template import choose_template
 from kvchat.errors import KvchatError
 from kvchat.formats.gguf import fingerprint, model_name, read_header
@@ -46,13 +48,21 @@ class Model:
         self.template, self.template_name, self.template_note = choose_template(
             source, bos=self.token_text(self.native.bos), eos=self.token_text(self.native.eos)
         )
+        self.system_part = SystemPart(self.template, self)
         self.path = path
+        self.past_thoughts = PastThoughts(self.template, lambda token: self.native.piece(token, special=True))
 
     @property
     def subject(self) -> Subject:
         """The model as plans are made for it."""
         work = workload(self.header, self.geometry)
         return Subject(self.path.stem, self.header, self.geometry, self.native.bytes, work)
+
+    @property
+    def turns_whole(self) -> bool:
+        """Whether RoPE turns all elements of a head, and the head is one whose quantized keys llama.cpp can turn."""
+        head, header = self.geometry.head_k, self.header
+        return head in (64, 128) and header.get(f"{header.architecture}.rope.dimension_count") in (None, head)
 
     @property
     def bos(self) -> int | None:

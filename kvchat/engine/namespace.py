@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 
 from kvchat.backend.values import EngineConfig
 from kvchat.engine.context import Context
 from kvchat.engine.llama import package_version
 from kvchat.engine.model import Model
+from kvchat.formats.gguf import model_name
+from kvchat.kv.geometry import Geometry
 from kvchat.kv.namespace import Namespace
 
 
@@ -16,14 +19,21 @@ def page_namespace(model: Model, cells: int, config: EngineConfig) -> Namespace:
     """The namespace of pages that a context of so many cells writes and may read."""
     return Namespace(
         fingerprint=model.fingerprint,
-        model=model.path.stem,
+        model=model_name(model.path),
         lora="",
         rope=(("factors", _rope_factors(model, cells)),),
         type_k=config.type_k,
         type_v=config.type_v,
-        rotation=_rotation(model, config),
+        rotation=rotates(model.geometry, config.type_k, config.type_v),
         backend_version=package_version(),
     )
+
+
+def saved_namespace(model: Model, cells: int, config: EngineConfig) -> Namespace:
+    """The namespace in which pages of such a context are saved: its own, but for the cache types on disk."""
+    own = page_namespace(model, cells, config)
+    type_k, type_v = model.geometry.saved_types(own.type_k, own.type_v, config.kv_type_disk)
+    return replace(own, type_k=type_k, type_v=type_v, rotation=rotates(model.geometry, type_k, type_v))
 
 
 def page_labels(context: Context) -> dict[str, str]:
@@ -45,9 +55,9 @@ def _rope_factors(model: Model, cells: int) -> str:
     return "long" if cells > trained else "short"
 
 
-def _rotation(model: Model, config: EngineConfig) -> bool:
+def rotates(geometry: Geometry, type_k: str, type_v: str) -> bool:
     """Whether llama.cpp rotates quantized rows: where the heads allow it, unless its own variable forbids it
     (llama-kv-cache.cpp)."""
     digits = re.match(r"\s*[+-]?\d+", os.environ.get("LLAMA_ATTN_ROT_DISABLE", ""))  # as atoi reads it
     forbidden = digits is not None and int(digits.group()) != 0
-    return any(model.geometry.rotated(config.type_k, config.type_v)) and not forbidden
+    return any(geometry.rotated(type_k, type_v)) and not forbidden

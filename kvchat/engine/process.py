@@ -17,6 +17,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from kvchat.backend.fidelity import Guarded, Measure
 from kvchat.backend.protocol import (
     Cancel,
     Command,
@@ -35,6 +36,8 @@ from kvchat.backend.protocol import (
 )
 from kvchat.backend.values import EngineConfig, Failure
 from kvchat.engine import llama
+from kvchat.engine.cost_measuring import measure_costs
+from kvchat.engine.guard import Guard
 from kvchat.engine.interrupt import Interrupt
 from kvchat.engine.scheduler import Scheduler
 from kvchat.engine.session import Session
@@ -74,13 +77,16 @@ class EngineProcess:
 
     def _serve(self, session: Session) -> None:
         scheduler = Scheduler(session, self._interrupt, self._send)
-        untuned = session.config.tune
+        untuned, unguarded, answered = session.config.tune, session.config.guard, False
         while not self._interrupt.closing:
             try:
                 wait = scheduler.idle and session.aside is None
-                command = self._next(wait=wait, at_most=IDLE if untuned else None)
+                command = self._next(wait=wait, at_most=IDLE if untuned or (unguarded and answered) else None)
             except queue.Empty:
-                untuned = not self._tune(session)
+                if untuned:
+                    untuned = not self._tune(session)
+                else:
+                    unguarded = not self._check_types(session)
                 continue
             if isinstance(command, Generate):
                 scheduler.add(command)
@@ -88,11 +94,16 @@ class EngineProcess:
                 while not scheduler.idle:  # what was asked first is answered as it was asked
                     scheduler.run_next()
                 self._configure(session, command.config)
-                untuned = session.config.tune
+                untuned, unguarded = session.config.tune, session.config.guard
+            elif isinstance(command, Measure):
+                session.begin_measurement(command)
+            elif isinstance(command, Cancel):
+                session.end_measurement(command.turn)
             elif command is not None and scheduler.idle:
                 self._answer(session, command)
             elif not scheduler.idle:
                 scheduler.run_next()
+                answered = True
             else:
                 self._advance_aside(session)
 
@@ -143,16 +154,35 @@ class EngineProcess:
         present = Setting(session.context.flash, session.context.threads)
         try:
             results = measure(session.model, session.config, present, self._is_wanted)
+            chosen = best(results)
+            costs = measure_costs(session.model, session.config, chosen, self._is_wanted)
         except Interrupted:
             return False
         except KvchatError:
             return True  # this architecture is not measured, and the rules stand
-        chosen = best(results)
-        self._send(Tuned(chosen.flash, chosen.threads, tuple(str(result) for result in results)))
+        session.learn_costs(costs)
+        self._send(Tuned(chosen.flash, chosen.threads, tuple(str(result) for result in results), costs))
         if chosen != present:
             with suppress(KvchatError):  # the context from before stands
                 session.adopt(flash=chosen.flash, threads=chosen.threads)
             self._send(session.ready(0.0))
+        return True
+
+    def _check_types(self, session: Session) -> bool:
+        """Find out what the cache types cost while nobody wants anything. False: somebody did, try again later."""
+        context = session.context
+        guard = Guard(
+            session.model, session.config, threads=context.threads, flash=context.flash, wanted=self._is_wanted
+        )
+        try:
+            verdict = guard.measure()
+        except Interrupted:
+            return False
+        except KvchatError:
+            return True  # there is no memory for it, or nothing to check
+        if verdict.speed is not None or verdict.positions or verdict.noise is not None:
+            session.learn_noise(verdict.noise or 0.0)
+            self._send(Guarded(verdict))
         return True
 
     def _is_wanted(self) -> bool:
@@ -165,7 +195,6 @@ class EngineProcess:
                 command: Command = self._connection.recv()
                 if isinstance(command, Cancel):
                     self._interrupt.cancel(command.turn)
-                    continue
                 self._inbox.put(command)
                 if isinstance(command, URGENT) and (aside := self._aside) is not None:
                     self._interrupt.cancel(aside)

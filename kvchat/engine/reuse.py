@@ -7,110 +7,119 @@ must not tokenize, sample or write pages.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
-
-from kvchat.engine.cells import Cells, common
+from kvchat.engine.borrowing import Borrowing
+from kvchat.engine.cells import Cells
+from kvchat.engine.check import NEXT, ResumeCheck
+from kvchat.engine.start import Reuse, Start, positions, runs_within
 from kvchat.errors import KvchatError
 from kvchat.formats.blob import BlobBuffer, PartCells
+from kvchat.formats.past import Past, Range, count, dead, live, shared
 from kvchat.formats.rows import Part
-from kvchat.kv.store import PAGE_TOKENS, Checkpoint, Hit, Match, PageDamaged, PageMissing, PageStore, Wanted
-
-NOTHING = Match()
-
-
-@dataclass(frozen=True, slots=True)
-class Reuse:
-    """How the beginning of a prompt came to be in the cells: token counts, seconds, why it ended early."""
-
-    resident: int = 0
-    pages: int = 0
-    checkpoint: int = 0
-    seconds: float = 0.0
-    saved_seconds: float = 0.0
-    cut: str | None = None
-
-    @property
-    def reused(self) -> int:
-        return self.resident + self.pages + self.checkpoint
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """From where a prompt can go on.
-
-    The cells can be cut to `kept` tokens; `end` are there after a load from disk, if that is more. `match`: what pages
-    hold. `checkpoint`: the recurrent state to go on from, where there is one. `same`: so many tokens in the cells are
-    those of the prompt.
-    """
-
-    kept: int
-    end: int
-    same: int
-    match: Match = NOTHING
-    checkpoint: Checkpoint | None = None
-
-    @property
-    def loads(self) -> bool:
-        return self.end > self.kept
+from kvchat.kv.elsewhere import reason_elsewhere
+from kvchat.kv.lineage import COMPUTED, sources_of
+from kvchat.kv.store import Checkpoint, Hit, Match, PageDamaged, PageMissing, PageStore, Wanted
+from kvchat.kv.transcode import form_of
 
 
 class Reuser:
     """Brings the past of a prompt into the cells."""
 
-    def __init__(self, cells: Cells, store: PageStore | None) -> None:
-        """`store` None: nothing is kept on disk."""
+    def __init__(self, cells: Cells, store: PageStore | None, borrowing: Borrowing | None = None) -> None:
+        """`store` None: nothing is kept on disk. `borrowing` None: pages of other cache types are of no use."""
         self._cells = cells
         self._memory = cells.memory
         self._store = store
+        self._borrowing = borrowing
+        self._untold: tuple[str | None, int] = None, 0  # what was transcoded since the last turn
+        self.check = ResumeCheck()
 
-    def plan(self, wanted: Sequence[int]) -> Start:
-        """The longest valid start of `wanted`; nothing is changed."""
-        same = common(self._cells.ids, wanted)
-        kept = self._cells.reachable(same)
+    def plan(self, wanted: Past, past: int) -> Start:
+        """The longest valid start of `wanted`; nothing is changed. For its first `past` tokens, which the chat had
+        before, pages of other cache types count too where there are none of these."""
+        same, stand = shared(self._cells.past, wanted)
+        kept = self._cells.reachable(same, stand)
         if self._store is None:
             return Start(kept, kept, same)
-        match = self._store.match(wanted)
-        if not self._memory.recurrent:
-            return Start(kept, max(kept, match.usable(self._memory.window)), same, match)
+        return self._find(self._store, self._borrowing, wanted, past, Start(kept, kept, same))
+
+    def abroad(self, borrowing: Borrowing, past: Past) -> tuple[int, int]:
+        """How many leading tokens of `past`, that of a chat, would come from pages into cells of another configuration,
+        those of `borrowing`; and how many of them from pages of other cache types than these."""
+        if self._store is None:
+            return 0, 0
+        start = self._find(self._store, borrowing, past, len(past.ids), Start(0, 0, 0))
+        foreign = [hit for hit in start.match.hits if borrowing.is_foreign(hit.namespace) and self._has_rows]
+        return start.end, sum(max(0, min(hit.start + hit.take, start.end) - hit.first) for hit in foreign)
+
+    def _find(self, store: PageStore, borrowing: Borrowing | None, wanted: Past, past: int, resident: Start) -> Start:
         window = self._memory.window
-        states = [
-            state for state in self._store.checkpoints(match) if kept < state.end and match.reaches(state.end, window)
-        ]
+        if borrowing is not None:
+            match = borrowing.match(wanted, window)
+        else:
+            match = store.match(wanted.ids, wanted.root, evictions=wanted.evictions)
+        best = self._start(store, match, resident, wanted)
+        if borrowing is None or best.end >= min(past, len(wanted.ids)):
+            return best
+        starts = [self._start(store, each, resident, wanted) for each in borrowing.wider(match, wanted, window)]
+        return max([best, *starts], key=lambda start: start.end)
+
+    def _start(self, store: PageStore, match: Match, resident: Start, wanted: Past) -> Start:
+        window, kept, same = self._memory.window, resident.kept, resident.same
+        if not self._memory.recurrent:
+            end = max(kept, match.usable(window))
+            whole = wanted.upto(end).evictions != self._cells.past.upto(kept).evictions
+            return Start(kept, end, same, match, whole=whole)
+        states = [state for state in store.checkpoints(match) if kept < state.end and match.reaches(state.end, window)]
         best = states[-1] if states else None
         return Start(kept, best.end if best else kept, same, match, best)
 
-    def outlook(self, ids: Sequence[int]) -> Reuse:
+    def outlook(self, prompt: Past, past: int) -> Reuse:
         """What `prepare` would find for this prompt, without doing it."""
-        return self._sources(self.plan(ids[:-1]))
+        wanted = prompt.upto(len(prompt.ids) - 1)
+        return self._sources(self.plan(wanted, past), wanted)
 
-    def reason(self, ids: Sequence[int]) -> str:
+    def reason(self, prompt: Past, past: int) -> str:
         """Why a prompt's past would not be found to its end."""
-        return self._reason(ids[:-1], self.plan(ids[:-1]))
+        wanted = prompt.upto(len(prompt.ids) - 1)
+        return self._reason(wanted, self.plan(wanted, past))
 
-    def prepare(self, ids: Sequence[int], past: int, *, keep: bool) -> Reuse:
-        """Bring as much of `ids` as possible into the cells, all but the last one, whose logits are wanted.
+    def warm(self, past: Past) -> Reuse:
+        """Bring what there is of `past`, that of a chat, into the cells. The next turn tells what was transcoded."""
+        # the last id of a prompt is never restored, since its logits are wanted; here none are, so one is added
+        reuse = self.prepare(replace(past, ids=(*past.ids, 0)), len(past.ids), keep=True)
+        self._untold = reuse.transcoded, reuse.transcoded_tokens
+        return reuse
+
+    def prepare(self, prompt: Past, past: int, *, keep: bool) -> Reuse:
+        """Bring as much of the prompt as possible into the cells, all but its last token, whose logits are wanted. What
+        is to be evicted at the end of that is still there.
 
         `past`: number of leading ids that the chat had before. `keep` False: start from nothing.
         """
         began = time.perf_counter()
+        (names, tokens), self._untold = self._untold, (None, 0)
         if not keep:
             self._cells.truncate(0)
             return Reuse(cut="no-kv" if past else None)
-        wanted = ids[:-1]
-        start, trouble = self._bring(wanted)
+        wanted = prompt.upto(len(prompt.ids) - 1)
+        start, trouble = self._bring(wanted, past)
         if not start.loads and not self._cut(start.kept):
             trouble = "refused"
-        self._cells.pages_on_disk = _saved(start.match, len(self._cells))
-        reuse = self._sources(start) if start.loads and len(self._cells) else Reuse(resident=len(self._cells))
+        self._cells.begin(wanted.root)
+        if self._store is not None:
+            there = self._store.holds(self._cells.page_keys(wanted), len(self._cells))
+            self._cells.pages_on_disk = max(there, self._cells.lost_pages)
+        reuse = self._sources(start, wanted) if start.loads and len(self._cells) else Reuse(resident=self._cells.live)
+        if reuse.transcoded is None and (tokens := min(tokens, reuse.resident)):
+            reuse = replace(reuse, transcoded=names, transcoded_tokens=tokens)
         reuse = replace(
             reuse,
             seconds=time.perf_counter() - began,
             saved_seconds=self._cells.seconds_of(0, len(self._cells)),
         )
-        if reuse.reused >= min(past - 1, len(wanted)):
+        if len(self._cells) >= min(past - 1, len(wanted.ids)):
             return reuse
         return replace(reuse, cut=trouble or self._reason(wanted, start))
 
@@ -126,11 +135,11 @@ class Reuser:
 
     # ---------------------------------------------------------------- loading
 
-    def _bring(self, wanted: Sequence[int]) -> tuple[Start, str | None]:
+    def _bring(self, wanted: Past, past: int) -> tuple[Start, str | None]:
         """Load what is on disk beyond what is resident; the start that was used, and what went wrong on the way."""
         trouble = None
         while True:
-            start = self.plan(wanted)
+            start = self.plan(wanted, past)
             if self._store is None or not start.loads:
                 return start, trouble
             try:
@@ -144,23 +153,24 @@ class Reuser:
                 return Start(len(self._cells), len(self._cells), len(self._cells)), "refused"
             else:
                 self._record(self._store, start, wanted)
+                self._note_mark(self._store, start, wanted)
                 return start, trouble
 
-    def _load(self, store: PageStore, start: Start, wanted: Sequence[int]) -> None:
+    def _load(self, store: PageStore, start: Start, wanted: Past) -> None:
         """All is read before a cell is touched. Plain cells are added to those that stay, a window or a recurrent state
         comes whole; where only the recurrent state goes back, the other cells stay."""
         memory = self._memory
-        back = start.checkpoint is not None and start.end <= start.same and not memory.window
-        plain = not memory.recurrent and not memory.window
-        first = start.kept if plain else start.end if back else 0
-        ranges: dict[Part, range] = {
-            "full": range(first, start.end),
-            "window": range(memory.first_needed(start.end), start.end),
-            "state": range(start.end - 1, start.end),
+        first = self._first_read(start)
+        back, plain = first == start.end, not memory.recurrent and not memory.window and not start.whole
+        holes = dead(wanted.evictions, start.end)
+        ranges: dict[Part, list[Range]] = {
+            "full": live(first, start.end, holes),
+            "window": live(memory.first_needed(start.end, holes), start.end, holes),
+            "state": [(start.end - 1, start.end)],
         }
         parts = memory.layout.only("state").parts if back else memory.layout.parts
-        cells = {part: PartCells(memory.shapes[part], np.array(ranges[part], np.int32)) for part in parts}
-        blob = BlobBuffer(cells, ids=wanted if memory.layout.plane else None)
+        cells = {part: PartCells(memory.shapes[part], positions(ranges[part])) for part in parts}
+        blob = BlobBuffer(cells, ids=wanted.ids if memory.layout.plane else None)
         for hit in start.match.hits:
             self._read(store, blob, hit, {part: ranges[part] for part in parts if part != "state"})
         if start.checkpoint is not None:
@@ -170,63 +180,129 @@ class Reuser:
             self._cells.truncate(start.kept)
             memory.append(blob.finish())
         elif not back:
-            memory.replace(blob.finish(), start.end)
+            memory.replace(blob.finish(), start.end, holes)
         elif not memory.rewind(blob.finish(), start.end):
             raise KvchatError("llama.cpp refused the saved state", "it is computed again")
 
-    def _read(self, store: PageStore, blob: BlobBuffer, hit: Hit, ranges: dict[Part, range]) -> None:
-        wanted = []
-        for part, cells in ranges.items():
-            low, high = max(cells.start, hit.start), min(cells.stop, hit.start + hit.take)
-            if low < high and self._memory.shapes[part].layers:
-                views = blob.views(part, low - cells.start, high - low)
-                wanted.append(Wanted(part, low - hit.start, high - hit.start, views))
-        if wanted:
-            store.read(hit, wanted)
+    def _first_read(self, start: Start) -> int:
+        """The first token whose rows a load reads; the end where only the recurrent state goes back."""
+        if start.whole:
+            return 0
+        if not self._memory.recurrent and not self._memory.window:
+            return start.kept
+        return start.end if start.checkpoint is not None and start.end <= start.same and not self._memory.window else 0
 
-    def _record(self, store: PageStore, start: Start, wanted: Sequence[int]) -> None:
+    def _read(self, store: PageStore, blob: BlobBuffer, hit: Hit, ranges: dict[Part, list[Range]]) -> None:
+        """The live rows of a page, a run of them in each part at a time: buffers for rows are lent for one run only."""
+        found: dict[Part, list[tuple[int, Range]]] = {}
+        for part, cells in ranges.items():
+            if self._memory.shapes[part].layers:
+                found[part] = runs_within(cells, hit.first, hit.start + hit.take)
+        for number in range(max(map(len, found.values()), default=0)):
+            self._read_runs(
+                store, blob, hit, {part: each[number] for part, each in found.items() if number < len(each)}
+            )
+
+    def _read_runs(self, store: PageStore, blob: BlobBuffer, hit: Hit, runs: dict[Part, tuple[int, Range]]) -> None:
+        borrowing = self._borrowing if self._is_foreign(hit) else None
+        wanted, targets = [], []
+        for part, (cell, (low, high)) in runs.items():
+            shapes = self._memory.shapes[part].layers
+            views = blob.views(part, cell, high - low)
+            rows = borrowing.room(hit.namespace, part, shapes, high - low) if borrowing is not None else views
+            wanted.append(Wanted(part, low - hit.start, high - hit.start, rows))
+            targets.append((part, shapes, rows, views))
+        store.read(hit, wanted)
+        if borrowing is not None:
+            for target in targets:
+                borrowing.fill(hit.namespace, *target)
+
+    @property
+    def _has_rows(self) -> bool:
+        """Whether there are keys and values, and not a recurrent state alone, which has no cache type."""
+        return self._memory.layout.parts != ("state",)
+
+    def _is_foreign(self, hit: Hit | Checkpoint) -> bool:
+        return self._borrowing is not None and self._borrowing.is_foreign(hit.namespace)
+
+    def _record(self, store: PageStore, start: Start, wanted: Past) -> None:
         kept = min(start.same, start.end) if self._memory.recurrent or self._memory.window else start.kept
-        seconds: list[float] = []
+        kept = 0 if start.whole else kept
+        read = self._first_read(start)
+        seconds = [0.0] * start.end  # and so it stays for tokens that are gone, and whose page is gone
+        sources = [COMPUTED] * start.end
         for hit in start.match.hits:
-            low, high = max(kept, hit.start), min(start.end, hit.start + hit.take)
-            seconds += [hit.seconds / hit.rows] * max(0, high - low)
-        keys = [hit.key for hit in _full(start.match, start.end)]
-        self._cells.restored(wanted[: start.end], seconds, keys, kept)
+            first, end = hit.first, min(start.end, hit.start + hit.take)
+            if first < end:
+                seconds[first:end] = [hit.seconds / hit.rows] * (end - first)
+                sources[first:end] = self._sources_of(hit)[first - hit.start : end - hit.start]
+        self._cells.restored(wanted.upto(start.end), seconds[kept:], sources[read:])
         used: list[Hit | Checkpoint] = [hit for hit in start.match.hits if kept < hit.start + hit.take <= start.end]
         store.used([*used, start.checkpoint] if start.checkpoint is not None else used)
 
+    def _sources_of(self, hit: Hit) -> list[str]:
+        return self._borrowing.sources(hit) if self._borrowing is not None else sources_of(hit.tag, hit.rows)
+
+    # ---------------------------------------------------------------- the check on resume
+
+    def _note_mark(self, store: PageStore, start: Start, wanted: Past) -> None:
+        """What is to be compared: of the last page that is in the cells, if need be without its last token. Rows that
+        were transcoded are other rows."""
+        self.check.restored((0,), "")
+        hits = [hit for hit in start.match.hits if hit.start < start.end]
+        if self._memory.recurrent or any(map(self._is_foreign, hits)):
+            return
+        for hit in reversed(hits):
+            end, missing = hit.start + hit.rows, hit.start + hit.rows - min(start.end, hit.start + hit.take)
+            if missing <= 1:
+                last = int.from_bytes(hit.ids[-4:], "little", signed=True)
+                self.check.restored([*wanted.ids[: end - 1], last], store.label(hit, NEXT))
+                return
+
+    def condemn(self) -> None:
+        """What was restored is wrong: nothing of it stays, in the cells or on disk."""
+        if self._store is not None:
+            past = self._cells.past
+            self._store.condemn(past.ids, past.root, evictions=past.evictions)
+        self._cells.truncate(0)
+
     # ---------------------------------------------------------------- in words
 
-    def _sources(self, start: Start) -> Reuse:
+    def _sources(self, start: Start, wanted: Past) -> Reuse:
         if not start.loads:
-            return Reuse(resident=start.kept)
+            return Reuse(resident=count(live(0, start.kept, dead(wanted.evictions, start.kept))))
         if start.checkpoint is not None:
-            return Reuse(checkpoint=start.end)
-        kept = 0 if self._memory.window else start.kept
-        return Reuse(resident=kept, pages=start.end - kept)
+            return self._with_transcoded(Reuse(checkpoint=start.end), start)
+        kept = 0 if self._memory.window or start.whole else start.kept
+        holes = dead(wanted.evictions, start.end)
+        resident, all_live = count(live(0, kept, holes)), count(live(0, start.end, holes))
+        return self._with_transcoded(Reuse(resident=resident, pages=all_live - resident), start)
 
-    def _reason(self, wanted: Sequence[int], start: Start) -> str:
+    def _with_transcoded(self, reuse: Reuse, start: Start) -> Reuse:
+        """The types of the pages that are transcoded are those of the first tokens first."""
+        if self._borrowing is None or not self._has_rows:
+            return reuse
+        read = self._first_read(start)
+        foreign = [hit for hit in start.match.hits if self._is_foreign(hit)]
+        counts = [(hit, min(hit.start + hit.take, start.end) - max(hit.first, read)) for hit in foreign]
+        counts = [(hit, count) for hit, count in counts if count > 0]
+        names = dict.fromkeys(form_of(self._borrowing.of(hit.namespace)).name for hit, _ in counts)
+        tokens = sum(count for _, count in counts)
+        return replace(reuse, transcoded=", ".join(names) or None, transcoded_tokens=tokens)
+
+    def _reason(self, wanted: Past, start: Start) -> str:
         """Why the past of a prompt is not found to its end."""
         if self._store is None:
             return "no-kv" if self._memory.layout.parts else "architecture"
         memory = self._memory
-        elsewhere = self._store.reason_elsewhere(
-            wanted, max(start.end, start.match.tokens), window=memory.window, recurrent=memory.recurrent
+        elsewhere = reason_elsewhere(
+            self._store,
+            wanted.ids,
+            max(start.end, start.match.tokens),
+            evictions=wanted.evictions,
+            window=memory.window,
+            recurrent=memory.recurrent,
         )
         if elsewhere is None and start.match.tokens > start.end:
             return "checkpoint" if self._memory.recurrent else "window"
         return elsewhere or "missing page"
-
-
-def _saved(match: Match, computed: int) -> int:
-    """Leading full pages that need not be written when what follows the first `computed` tokens is computed: one that
-    lacks rows of a window then gets them."""
-    full = _full(match, match.tokens)
-    return next(
-        (i for i, hit in enumerate(full) if hit.start + hit.take > computed and hit.complete < hit.rows), len(full)
-    )
-
-
-def _full(match: Match, end: int) -> list[Hit]:
-    """The leading pages that are full, and lie within the first `end` tokens."""
-    return [hit for hit in match.hits if hit.take == hit.rows == PAGE_TOKENS and hit.start + hit.take <= end]

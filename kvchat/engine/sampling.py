@@ -29,8 +29,10 @@ class Sampler:
                 chain.accept(token)
         self._chain = chain
 
-    def sample(self, context: NativeContext) -> int:
-        return self._chain.sample(context)
+    def sample(self, context: NativeContext, index: int = -1) -> int:
+        """The next token from the logits of one output, by its index in the last batch (-1: the last one). One call per
+        token of the text, in its order: every call moves the random numbers and the penalties on."""
+        return self._chain.sample(context, index)
 
     def close(self) -> None:
         self._chain.close()

@@ -6,13 +6,16 @@ Owns the page boundaries, and how many checkpoints a chat keeps; must not restor
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from kvchat.engine.cells import Cells, Snapshot
+from kvchat.engine.check import NEXT, label
+from kvchat.engine.divergence import Logits
 from kvchat.engine.writing import PageWriter, Saved
 from kvchat.errors import KvchatError
 from kvchat.formats.page import Kind
+from kvchat.formats.past import Range
 from kvchat.formats.rows import Part, Rows
 from kvchat.kv.store import PAGE_TOKENS, Checkpoint, NewPage, NewRows, PageStore
 
@@ -26,11 +29,20 @@ MOST_CHECKPOINT_BYTES = 2**30  # of one chat; the last two are kept in any case
 class Saver:
     """Cuts what the cells hold into pages and hands them to the writer."""
 
-    def __init__(self, cells: Cells, writer: PageWriter, store: PageStore, labels: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        cells: Cells,
+        writer: PageWriter,
+        store: PageStore,
+        labels: Mapping[str, str],
+        logits_after: Callable[[int], Logits | None],
+    ) -> None:
+        """`labels` of all pages. `logits_after`: those of the token after so many tokens, if they are known."""
         self._cells = cells
         self._writer = writer
         self._store = store
         self._labels = dict(labels)
+        self._logits_after = logits_after
         self._late: list[Snapshot] = []  # states for which there was no room in the queue
         memory = cells.memory  # rows of a window cannot wait: they leave the cells
         self._at_once = PAGES_AT_ONCE if memory.recurrent and not memory.window else 1
@@ -40,7 +52,7 @@ class Saver:
         that are too many go."""
         self._writer.begin()
         self._late = []
-        pages = [self._cells.history_key(page) for page in range(len(self._cells) // PAGE_TOKENS + 1)]
+        pages = [self._cells.key(page) for page in range(len(self._cells.closed(len(self._cells))))]
         checkpoints: list[Checkpoint] = []
         if self._cells.memory.recurrent:
             checkpoints = self._store.checkpoints(self._store.match(self._cells.ids))
@@ -58,9 +70,18 @@ class Saver:
         pages up to it, without which it would not be found."""
         self._hand_out_pages(snapshot.length)
         if snapshot.length % PAGE_TOKENS:
-            self._offer(_page_start(snapshot), snapshot.length)
+            self._offer([(_page_start(snapshot), snapshot.length)], snapshot.length // PAGE_TOKENS)
         if not self._offer_state(snapshot):
             self._late = [*self._late[-1:], snapshot]  # a state can be large: the ends of prompt and answer are enough
+
+    def before_eviction(self) -> None:
+        """Hand out all that the cells hold, before some of it goes: the page that is being filled then ends here."""
+        end = len(self._cells)
+        self._hand_out_pages(end)
+        closed = self._cells.closed(end)
+        start = closed[-1][1] if closed else 0
+        if self._cells.pages_on_disk == len(closed) and start < end:
+            self._offer([(start, end)], len(closed))
 
     def refuse(self, error: KvchatError) -> None:
         """What should be saved cannot be had: nothing more is saved in this turn, and the turn says why."""
@@ -71,13 +92,17 @@ class Saver:
         deadline = time.monotonic() + PATIENCE
         saved = self._hand_out_all(deadline)
         late, self._late = self._late, []
-        left = len(self._cells) - self._cells.pages_on_disk * PAGE_TOKENS
+        left = len(self._cells) - self._end_on_disk()
         if saved.problem is None and left >= PAGE_TOKENS:
             return replace(saved, problem=f"the disk is too slow, {left} tokens wait for the next turn")
         if saved.problem is None and late:
             problem = f"the disk is too slow, the state after {late[-1].length} tokens is not kept"
             return replace(saved, problem=problem)
         return saved
+
+    def hand_out(self) -> None:
+        """What is left of full pages, and the tail, as far as the queue has room; the disk is not waited for."""
+        self._hand_out_rest()
 
     def _hand_out_all(self, deadline: float) -> Saved:
         while True:
@@ -91,10 +116,15 @@ class Saver:
         end = len(self._cells)
         self._hand_out_pages(end)
         self._late = [each for each in self._late if each.length <= end and not self._offer_state(each)]
-        start = self._cells.pages_on_disk * PAGE_TOKENS
+        start = self._end_on_disk()
         if self._late or end - start >= PAGE_TOKENS:
             return False
-        return start >= end or self._offer(start, end) > 0
+        return start >= end or self._offer([(start, end)], self._cells.pages_on_disk) > 0
+
+    def _end_on_disk(self) -> int:
+        """Where the closed pages end that the store has."""
+        count = self._cells.pages_on_disk
+        return self._cells.closed(len(self._cells))[count - 1][1] if count else 0
 
     def _offer_state(self, snapshot: Snapshot) -> bool:
         try:
@@ -103,35 +133,34 @@ class Saver:
             self.refuse(error)
             return False
         groups = (NewRows("state", rows.shape.layers, 1, tuple(rows.payload())),)
-        return self._hand_out(_page_start(snapshot), snapshot.length, groups, kind="checkpoint")
+        page = _page_start(snapshot)
+        return self._hand_out(page // PAGE_TOKENS, page, snapshot.length, groups, kind="checkpoint")
 
     def _waiting_pages(self, end: int) -> int:
-        return min(end, len(self._cells)) // PAGE_TOKENS - self._cells.pages_on_disk
+        return len(self._cells.closed(end)) - self._cells.pages_on_disk
 
     def _hand_out_pages(self, end: int) -> None:
-        """Every full page of the first `end` tokens that is not on disk yet."""
-        while (count := min(self._waiting_pages(end), self._at_once)) > 0:
-            start = self._cells.pages_on_disk * PAGE_TOKENS
-            taken = self._offer(start, start + count * PAGE_TOKENS)
+        """Every closed page of the first `end` tokens that is not on disk yet."""
+        closed = self._cells.closed(end)
+        while pages := closed[self._cells.pages_on_disk :][: self._at_once]:
+            taken = self._offer(pages, self._cells.pages_on_disk)
             self._cells.pages_on_disk += taken
-            if taken < count:
+            if taken < len(pages):
                 return
 
-    def _offer(self, start: int, end: int) -> int:
-        """Hand out the pages of tokens [start, end), of which the last may be part-filled; how many were taken."""
+    def _offer(self, pages: Sequence[Range], first: int) -> int:
+        """Hand out pages that follow one another, the first of which has the number `first`, and the last may be
+        part-filled; how many were taken."""
         try:
-            found = self._cells.copy_out(start, end)
+            found = self._cells.copy_out(pages[0][0], pages[-1][1])
         except KvchatError as error:
             self.refuse(error)
             return 0
-        taken = 0
-        for at in range(start, end, PAGE_TOKENS):
-            stop = min(at + PAGE_TOKENS, end)
-            groups = self._groups({part: rows.between(at, stop) for part, rows in found.items()})
-            if not self._hand_out(at, stop, groups):
-                break
-            taken += 1
-        return taken
+        for number, (start, end) in enumerate(pages):
+            groups = self._groups({part: rows.between(start, end) for part, rows in found.items()})
+            if not self._hand_out(first + number, start, end, groups):
+                return number
+        return len(pages)
 
     def _groups(self, found: Mapping[Part, Rows]) -> tuple[NewRows, ...]:
         shapes = self._cells.memory.shapes
@@ -143,18 +172,23 @@ class Saver:
                 groups.append(NewRows(part, layers, cells, parts))
         return tuple(groups)
 
-    def _hand_out(self, start: int, end: int, groups: tuple[NewRows, ...], kind: Kind = "page") -> bool:
+    def _hand_out(self, number: int, start: int, end: int, groups: tuple[NewRows, ...], kind: Kind = "page") -> bool:
         page = NewPage(
-            parent=self._cells.history_key(start // PAGE_TOKENS),
-            tag="",
+            parent=self._cells.history_key(number, start),
+            tag=self._cells.tag(start, end) if kind == "page" else "",
             ids=tuple(self._cells.ids[start:end]),
             position=start,
             groups=groups,
-            labels=self._labels,
+            labels=self._labels if kind == "checkpoint" else self._labels | self._next(end),
             seconds=self._cells.seconds_of(start, end) if kind == "page" else 0.0,
             kind=kind,
         )
         return self._writer.offer(page, page.payload_bytes)
+
+    def _next(self, end: int) -> dict[str, str]:
+        """What the check on resume compares with, where the last decode told it: at the end of an answer, as a rule."""
+        logits = None if self._cells.memory.recurrent else self._logits_after(end)
+        return {} if logits is None else {NEXT: label(logits)}
 
 
 def _page_start(snapshot: Snapshot) -> int:

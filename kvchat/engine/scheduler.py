@@ -13,7 +13,8 @@ from kvchat.backend.values import Failure, FinishReason
 from kvchat.engine.context import Aborted
 from kvchat.engine.interrupt import Interrupt
 from kvchat.engine.session import Session
-from kvchat.engine.turn import Step
+from kvchat.engine.step import Step
+from kvchat.engine.turn import TooLongError
 from kvchat.errors import KvchatError
 
 
@@ -58,9 +59,11 @@ class Scheduler:
             reason = turn.reason
         except Aborted:
             reason = "cancelled"
+        except TooLongError as error:
+            reason, failure = "context", Failure(error.message, error.hint)
         except KvchatError as error:
             reason, failure = "error", Failure(error.message, error.hint)
-        finished = TurnFinished(request.turn, reason, turn.finish(), failure)
+        finished = TurnFinished(request.turn, reason, turn.finish(), failure, turn.ways)
         self._session.learn(finished)
         self._emit(finished)
 

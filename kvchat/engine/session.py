@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
+from kvchat.backend.fidelity import Measure
 from kvchat.backend.protocol import (
     Event,
     Forecast,
@@ -23,22 +23,26 @@ from kvchat.backend.protocol import (
     Warm,
     Warmed,
 )
-from kvchat.backend.values import CacheInfo, EngineConfig, PromptMessage
+from kvchat.backend.values import CacheInfo, EngineConfig, Failure, PromptMessage
 from kvchat.engine.aside import TitleJob
-from kvchat.engine.cells import Cells
+from kvchat.engine.check import NOISE
+from kvchat.engine.companion import NAME, Companion
 from kvchat.engine.context import Aborted, Context
+from kvchat.engine.draft_loading import draft_subject
+from kvchat.engine.evicting import excess, prompt_past
 from kvchat.engine.history import build_prompt, computed_before
 from kvchat.engine.interrupt import Interrupt
+from kvchat.engine.laboratory import Laboratory
+from kvchat.engine.llama_quants import NativeQuants
 from kvchat.engine.model import Model
-from kvchat.engine.namespace import page_labels, page_namespace
-from kvchat.engine.reuse import Reuser
-from kvchat.engine.saving import Saver
+from kvchat.engine.previewing import preview
+from kvchat.engine.seat import Seat
+from kvchat.engine.speculate import Speculation
 from kvchat.engine.speed import Speed
-from kvchat.engine.turn import Step, Turn
-from kvchat.engine.writing import PageWriter
+from kvchat.engine.step import Step
+from kvchat.engine.turn import Turn
 from kvchat.errors import KvchatError
-from kvchat.kv.namespace import Namespace
-from kvchat.kv.store import PageStore
+from kvchat.formats.past import resolve
 
 
 class Session:
@@ -57,24 +61,24 @@ class Session:
         self.model = Model(config, progress)
         self.speed = Speed()
         self._aside: TitleJob | None = None
-        self._build(config)
+        self._lab = Laboratory(self.model, interrupt, emit)
+        self._quants = NativeQuants()
+        self._companion = Companion(interrupt, emit)
+        self._build(config, draft_needed=False)
 
-    def _build(self, config: EngineConfig) -> None:
+    def _build(self, config: EngineConfig, *, draft_needed: bool) -> None:
         self.config = config
-        self.context = Context(self.model, config, self._interrupt)
-        namespace = page_namespace(self.model, self.context.cells, config)
-        self._store = self._open_store(config, namespace)
-        self._writer = PageWriter(self._store) if self._store is not None else None
-        self._cells = Cells(self.context.memory, namespace.root)
-        self._reuser = Reuser(self._cells, self._store)
-        self._saver = None
-        if self._store is not None and self._writer is not None:
-            self._saver = Saver(self._cells, self._writer, self._store, page_labels(self.context))
+        self._seat = Seat(self.model, config, self._interrupt, beside=draft_subject(config))
+        self._speculation = Speculation(config.draft_costs, on_gpu=self.context.on_gpu)
+        try:
+            self._companion.open(config, self._seat, needed=draft_needed)
+        except KvchatError:
+            self._seat.close()
+            raise
 
-    def _open_store(self, config: EngineConfig, namespace: Namespace) -> PageStore | None:
-        if config.kv_folder is None or not self.model.geometry.kept:
-            return None
-        return PageStore(Path(config.kv_folder), namespace, config.kv_budget)
+    @property
+    def context(self) -> Context:
+        return self._seat.context
 
     def close(self) -> None:
         """Write what waits to be written, and free everything."""
@@ -83,29 +87,65 @@ class Session:
 
     def _tear_down(self) -> None:
         self.drop_aside()
-        if self._writer is not None:
-            self._writer.close()
-        if self._store is not None:
-            self._store.close()
-        self.context.close()
+        self.end_measurement(None, Failure("the measurement ended when the context was built anew", "measure again"))
+        self._companion.close()
+        self._seat.close()
 
     def configure(self, config: EngineConfig) -> None:
-        """Build the context anew. KvchatError when it cannot be; the one from before then stands again. RuntimeError
-        when that one cannot be built again either: there is nothing to go on with."""
+        """Build the context anew, and a draft model where another one is wanted; with nothing but that the context
+        stays as it is. KvchatError when it cannot be; what was before then stands again. RuntimeError when that cannot
+        be built again either: there is nothing to go on with."""
         before = self.config
+        if self._serves(config):
+            self._change_draft(config)
+            return
+        self._seat.save()  # another cache type is made from what is on disk
         self._tear_down()
         try:
-            self._build(config)
+            self._build(config, draft_needed=config.draft_path not in (None, before.draft_path))
         except KvchatError as refusal:
             try:
-                self._build(before)
+                self._build(before, draft_needed=False)
             except KvchatError as error:
                 raise RuntimeError(f"no context any more: {error.message}") from refusal
             raise
 
+    def _serves(self, config: EngineConfig) -> bool:
+        """Whether the context that there is would be built for this configuration, too. What was measured since it was
+        built comes as if it were asked for."""
+        before, flash = self.config, "on" if self.context.flash else "off"
+        same = replace(config, threads=before.threads, flash_attention=before.flash_attention, tune=before.tune)
+        return (
+            replace(same, draft_path=before.draft_path, draft_costs=before.draft_costs) == before
+            and config.flash_attention in (before.flash_attention, flash)
+            and (config.threads > 0 or not before.threads)
+        )
+
+    def _change_draft(self, config: EngineConfig) -> None:
+        before, self.config = self.config, config
+        if config.threads:
+            self._set_threads(config.threads)
+        if config.draft_costs:
+            self._speculation.measured(config.draft_costs)
+        if config.draft_path == before.draft_path and self._companion.problem is None:
+            return
+        self._companion.close()
+        self._speculation = Speculation(self.config.draft_costs, on_gpu=self.context.on_gpu)
+        try:
+            self._companion.open(config, self._seat, needed=config.draft_path != before.draft_path)
+        except KvchatError:
+            self.config = before
+            self._companion.open(before, self._seat, needed=False)
+            raise
+
+    def _set_threads(self, threads: int) -> None:
+        self.context.set_threads(threads)
+        self._companion.set_threads(threads)
+
     def ready(self, seconds: float) -> Ready:
         """What is loaded, after `seconds` of loading."""
-        return Ready(self.model.info(self.config), self._cache_info(), seconds, self._notes())
+        info, cache = self.model.info(self.config), self._cache_info()
+        return Ready(info, cache, seconds, self._notes(), self._companion.info)
 
     def _cache_info(self) -> CacheInfo:
         config, context = self.config, self.context
@@ -121,7 +161,7 @@ class Session:
         )
 
     def _notes(self) -> tuple[str, ...]:
-        notes = [self.model.template_note] if self.model.template_note else []
+        notes = [note for note in (self.model.template_note, self._companion.problem) if note]
         trained = self.model.geometry.context_trained
         if trained and self.config.context > trained:
             asked = self.config.context
@@ -134,7 +174,14 @@ class Session:
         """A turn whose steps are to be decoded with `decode`. Ids that this vocabulary does not have are forgotten."""
         self.drop_aside()
         request = replace(request, messages=tuple(map(self._checked, request.messages)))
-        return Turn(request, self.model, self.context, self._cells, self._reuser, self._saver, self._emit)
+        self._companion.keep(request.keep_kv)
+        seat, self._seat.keeps = self._seat, request.keep_kv
+        seat.context.forget_outputs()
+        drafts = self._speculation.begin(request, self._companion.model, self.model.native.ends_generation)
+        if request.draft != "off" and not self.model.geometry.kept:
+            drafts.refuse("llama.cpp's memory of this architecture is not known to forget rejected drafts")
+        parts = seat.context, seat.cells, seat.reuser, seat.saver
+        return Turn(request, self.model, *parts, drafts, self._quants, self._emit)
 
     def _checked(self, message: PromptMessage) -> PromptMessage:
         size = self.model.native.vocab_size
@@ -143,7 +190,7 @@ class Session:
 
     def decode(self, step: Step) -> None:
         """Compute one step. Raises Aborted or KvchatError."""
-        self.context.decode(step.tokens, step.position, output=step.output)
+        self.context.decode(step.tokens, step.position, output=step.output, whole=step.whole, witness=step.witness)
 
     def learn(self, finished: TurnFinished) -> None:
         """Remember how fast a turn was, for forecasts."""
@@ -152,12 +199,14 @@ class Session:
     def warm(self, command: Warm) -> Warmed:
         """Bring what is stored of a chat's past into the cells; nothing is computed."""
         ids = command.ids
-        start = self._reuser.plan(ids)
-        if len(ids) >= self.context.cells or not start.loads:
-            return Warmed(command.turn, len(ids), start.kept, 0, 0.0, None)
+        past, _ = resolve(ids, command.evictions)
+        system = self.model.system_part.tokens(ids, (PromptMessage("system", command.system),), command.clock)
+        start = self._seat.reuser.plan(past, len(past.ids))
+        if excess(past, self.context.cells) > 0 or not start.loads:
+            return Warmed(command.turn, len(ids), start.kept, 0, 0.0, None, system_tokens=system)
         self.drop_aside()
-        # the last id of a prompt is never restored, since its logits are wanted; here none are, so one is added
-        reuse = self._reuser.prepare([*ids, 0], len(ids), keep=True)
+        reuse = self._seat.reuser.warm(past)
+        self._companion.follow(ids, read=False)
         return Warmed(
             turn=command.turn,
             tokens=len(ids),
@@ -166,6 +215,9 @@ class Session:
             seconds=reuse.seconds,
             cut=reuse.cut,
             checkpoint=reuse.checkpoint,
+            system_tokens=system,
+            transcoded=reuse.transcoded,
+            transcoded_tokens=reuse.transcoded_tokens,
         )
 
     def forecast(self, command: Forecast) -> Forecasted:
@@ -177,37 +229,47 @@ class Session:
             history=command.history,
             clock=command.clock,
         )
-        found = self._reuser.outlook(prompt.ids)
+        past = min(prompt.past, computed_before(command.messages))
+        thoughts = self.model.past_thoughts if command.history == "append" else None
+        if self.context.memory.recurrent:
+            thoughts = None
+        whole, numbering, _ = prompt_past(prompt, command.messages, command.evictions, thoughts)
+        past = numbering.position(past)
+        found = self._seat.reuser.outlook(whole, past)
         loaded = found.pages + found.checkpoint
-        computed = len(prompt.ids) - found.reused
-        lost = found.reused < min(prompt.past, computed_before(command.messages)) - 1
+        tokens = excess(whole, 1)
+        computed = max(0, tokens - found.reused)
+        lost = found.reused < tokens - (len(whole.ids) - past) - 1
         return Forecasted(
             turn=command.turn,
-            tokens=len(prompt.ids),
+            tokens=tokens,
             resident=found.resident,
             pages=found.pages,
             checkpoint=found.checkpoint,
             computed=computed,
-            seconds=self.speed.first_token(loaded, computed),
-            cut=(self._reuser.reason(prompt.ids) if lost else None) or prompt.cut or command.past_cut,
+            seconds=self.speed.first_token(loaded, computed, min(found.transcoded_tokens, loaded)),
+            cut=(self._seat.reuser.reason(whole, past) if lost else None) or prompt.cut or command.past_cut,
         )
 
     def preview(self, command: Preview) -> Previewed:
         """What a chat would find on disk if the context were built in another configuration."""
-        restored = 0
-        if self._store is not None and command.config.kv_folder is not None:
-            cells = command.config.context or self.context.cells
-            namespace, memory = page_namespace(self.model, cells, command.config), self.context.memory
-            restored = self._store.match_as(namespace, command.ids, window=memory.window, recurrent=memory.recurrent)
-        computed = len(command.ids) - restored
-        return Previewed(command.turn, len(command.ids), restored, self.speed.first_token(restored, computed))
+        return preview(self._seat, self.speed, command)
 
     # ---------------------------------------------------------------- beside the chat
 
     @property
     def aside(self) -> str | None:
         """The name of what is being made beside the chat, None for nothing."""
-        return self._aside.turn if self._aside is not None else None
+        if self._aside is not None:
+            return self._aside.turn
+        if self._is_draft_behind:
+            return NAME
+        return self._lab.turn
+
+    @property
+    def _is_draft_behind(self) -> bool:
+        """Whether the draft model shall read what the model has read, while nothing else is wanted."""
+        return self._companion.is_behind and self._speculation.wants("model")
 
     def begin_title(self, command: Title) -> None:
         """Make a title, in place of one that is being made."""
@@ -220,6 +282,10 @@ class Session:
     def advance_aside(self) -> None:
         """Compute a little of what is made beside the chat."""
         if self._aside is None:
+            if self._is_draft_behind:
+                self._companion.advance()
+            else:
+                self._lab.advance()
             return
         try:
             titled = self._aside.advance()
@@ -236,11 +302,29 @@ class Session:
             self._aside.close()
         self._aside = None
 
+    def begin_measurement(self, command: Measure) -> None:
+        """Measure what cache types do, see `Laboratory`."""
+        self._lab.begin(command, self.config)
+
+    def end_measurement(self, turn: str | None = None, failure: Failure | None = None) -> None:
+        """End the measurement of that name, or any, if there is one."""
+        self._lab.end(turn, failure)
+
     # ---------------------------------------------------------------- tuning
+
+    def learn_noise(self, noise: float) -> None:
+        """How much two computations of the same differ with these types, for the check on resume."""
+        self.config = replace(self.config, guard=False, noise=noise)
+        self._seat.reuser.check.noise = max(NOISE, noise)
+
+    def learn_costs(self, costs: tuple[float, ...]) -> None:
+        """Judge drafts by this cost curve, see EngineConfig, from now on."""
+        self.config = replace(self.config, draft_costs=costs)
+        self._speculation.measured(costs)
 
     def adopt(self, *, flash: bool, threads: int) -> None:
         """Use measured settings from now on. Another flash attention builds the context anew, with empty cells."""
         if flash != self.context.flash:
             self.configure(replace(self.config, flash_attention="on" if flash else "off", threads=threads))
         else:
-            self.context.set_threads(threads)
+            self._set_threads(threads)

@@ -77,7 +77,7 @@ def measure(model: Model, config: EngineConfig, present: Setting, wanted: Callab
             if context is None or context.flash != setting.flash:
                 if context is not None:
                     context.close()
-                context = _deep_context(model, config, setting, wanted)
+                context = deep_context(model, config, setting, wanted)
             context.set_threads(setting.threads)
             results.append(Measured(setting, _speed(context, wanted)))
     except Aborted:
@@ -95,7 +95,8 @@ def best(results: list[Measured]) -> Setting:
     return fastest.setting if fastest.speed > present.speed * GAIN else present.setting
 
 
-def _deep_context(model: Model, config: EngineConfig, setting: Setting, wanted: Callable[[], bool]) -> Context:
+def deep_context(model: Model, config: EngineConfig, setting: Setting, wanted: Callable[[], bool]) -> Context:
+    """A context with cells of zeros at depth DEPTH. Raises KvchatError when it cannot be built or filled."""
     flash: FlashAttention = "on" if setting.flash else "off"
     small = replace(config, context=DEPTH + 256, threads=setting.threads, flash_attention=flash)
     context = Context(model, small, wanted)

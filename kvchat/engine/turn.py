@@ -7,32 +7,44 @@ decides about batching and order. Must not touch the pipe: it hands events to `e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+from typing import NoReturn
 
-from kvchat.backend.protocol import Event, Generate, PromptProgress, PromptReady, Restored, TextDelta
+from kvchat.backend.protocol import Event, Evicted, Generate, PromptProgress, PromptReady, Restored, Way
 from kvchat.backend.values import FinishReason, Usage
 from kvchat.engine.cells import Cells
-from kvchat.engine.context import Context
+from kvchat.engine.context import Context, Witness
+from kvchat.engine.decoding import Decoding
+from kvchat.engine.evicting import Room, excess, prompt_past
 from kvchat.engine.history import Prompt, build_prompt, computed_before
 from kvchat.engine.model import Model
+from kvchat.engine.proving import Proof
+from kvchat.engine.reply import Reply
 from kvchat.engine.reuse import Reuser
-from kvchat.engine.sampling import Sampler
 from kvchat.engine.saving import Saver, marks
-from kvchat.engine.text import Settled, TextStream
+from kvchat.engine.speculate import Drafts
+from kvchat.engine.step import Step
 from kvchat.engine.writing import Saved
 from kvchat.errors import KvchatError
+from kvchat.formats.past import Numbering, Past
+from kvchat.kv.fit import OUTPUTS
+from kvchat.kv.transcode import Quants
 
-DELTA_SECONDS = 1 / 30  # text is joined so that the pipe carries at most this many messages a second
+
+class Refuted(Exception):
+    """What was restored does not do what it did when it was saved: nothing that the cells hold may be used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Tokens to be decoded next at `position`; `output`: the logits of the last one are wanted."""
+class TooLongError(KvchatError):
+    """The prompt does not fit into the context."""
 
-    tokens: Sequence[int]
-    position: int
-    output: bool
+    def __init__(self, tokens: int, cells: int, over: int) -> None:
+        super().__init__(
+            f"the conversation is {over:,} token{'' if over == 1 else 's'} too long: it has {tokens:,},"
+            f" the context holds {cells:,}, and one must be left for the answer",
+            "take a larger context or a shorter message, or start a new chat",
+        )
 
 
 class Turn:
@@ -48,6 +60,8 @@ class Turn:
         cells: Cells,
         reuser: Reuser,
         saver: Saver | None,
+        drafts: Drafts,
+        quants: Quants,
         emit: Callable[[Event], None],
     ) -> None:
         """`saver` None: nothing is kept on disk."""
@@ -59,10 +73,15 @@ class Turn:
         self._saver = saver if request.keep_kv else None
         self._emit = emit
         self._began = time.perf_counter()
-        self._text = TextStream((*request.sampling.stop, *model.template.stops))
-        self._unsent = Settled()
-        self._sent_at = 0.0
-        self._reply_tokens = 0
+        self._drafts = drafts
+        self._reply = Reply(request.turn, request.sampling.stop, model, emit)
+        self._decoding: Decoding | None = None
+        self._proof = Proof(reuser.check, context, cells)
+        trained, head = model.geometry.context_trained, model.geometry.head_k
+        self._room = Room(request, cells, context.cells, trained, head, quants, self, emit)
+        self._renumber_at: int | None = None
+        self._past, self._numbering = Past(()), Numbering()
+        self._start = 0  # tokens of the prompt that were there before it was computed
         self._prepared = False
         self._usage = Usage()
 
@@ -70,31 +89,51 @@ class Turn:
         """The decodes of this turn. When it is exhausted, `reason` says why."""
         prompt = self._read_prompt()
         self._reuse_past(prompt)
-        yield from self._prefill(prompt)
-        yield from self._decode(prompt)
+        try:
+            yield from self._prefill(prompt)
+        except Refuted:
+            self._start_over()
+            yield from self._prefill(prompt)
+        yield from self._decode()
 
     def finish(self) -> Usage:
         """Send what is left of the text, write the tail to disk; the cost of the turn. Right after any failure, too."""
-        self._take(self._text.flush())
-        self._send()
+        self._reply.finish()
+        self._read_decoding()
         saved = Saved()
         if self._prepared:
             self._cells.resync()
-            self._cells.truncate(self._usage.prompt_tokens + self._reply_tokens)
+            self._cells.truncate(self._told)
             self._take_checkpoint()
             if self._saver is not None:
                 saved = self._saver.finish()
-        computed = len(self._cells) - self._usage.reused if self._prepared else 0
+        self._drafts.finish([*self._past.ids, *self._reply.told])
+        computed = len(self._cells) - self._start if self._prepared else 0
+        acted = self.request.overflow if self._room.times else None
         return replace(
-            self._usage,
+            self._drafts.usage(self._usage),
             computed=max(0, min(self._usage.computed, computed)),
-            cells=len(self._cells),
-            cache_bytes=self._context.held_bytes(len(self._cells)),
+            cells=self._cells.live,
+            cache_bytes=self._context.held_bytes(self._cells.live),
             pages_saved=saved.pages,
             bytes_saved=saved.bytes,
             save_problem=saved.problem,
-            overflow="stop" if self.reason == "context" else None,
+            overflow="stop" if self.reason == "context" else acted,
+            evicted=self._room.tokens,
+            evictions=self._room.times,
+            reasoning_tokens=self._reply.thought.tokens,
+            reasoning_seconds=self._reply.thought.seconds,
         )
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """See `TurnFinished`; after `finish`."""
+        return self._room.ways() if self.reason == "context" else ()
+
+    @property
+    def _told(self) -> int:
+        """Tokens of prompt and reply that are told, and so committed."""
+        return len(self._past.ids) + self._reply.tokens
 
     def _read_prompt(self) -> Prompt:
         request = self.request
@@ -106,120 +145,137 @@ class Turn:
             clock=request.clock,
             continue_reply=request.continue_reply,
         )
-        count = len(prompt.ids)
-        self._usage = replace(self._usage, prompt_tokens=count, computed=count)
-        self._emit(PromptReady(request.turn, prompt.segments, count))
-        if count >= self._context.cells:
-            raise KvchatError(
-                f"the conversation is {count} tokens long and the context holds {self._context.cells}",
-                "use a larger --ctx-size, or start a new chat",
-            )
+        thoughts = self._model.past_thoughts if request.history == "append" and self._room.can_evict else None
+        self._past, self._numbering, thought = prompt_past(prompt, request.messages, request.evictions, thoughts)
+        system = self._model.system_part.tokens(prompt.ids, request.messages, request.clock)
+        self._room.begin(self._past, self._numbering, prompt.segments, system)
+        if self._room.runs_out(len(self._past.ids)):
+            self._renumber_at = self._numbering.position(prompt.past) or None
+        over, count = excess(self._past, self._context.cells), len(prompt.ids)
+        tokens = over - 1 + self._context.cells
+        self._usage = replace(self._usage, prompt_tokens=tokens, computed=tokens, system_tokens=system)
+        self._emit(PromptReady(request.turn, prompt.segments, tokens, system))
+        if thought is not None:
+            self._usage = replace(self._usage, reasoning_evicted=thought.tokens)
+            self._emit(Evicted(request.turn, thought, "reasoning", 0.0))
+        had = prompt.segments[-1] if request.continue_reply else ()
+        self._reply.begin(prompt.ids[: count - len(had)], had)
+        if over > 0 and not self._room.acts:
+            self._too_long(over)
         return prompt
+
+    def _too_long(self, over: int) -> NoReturn:
+        self._usage = replace(self._usage, excess=over)
+        raise TooLongError(self._usage.prompt_tokens, self._context.cells, over)
 
     def _reuse_past(self, prompt: Prompt) -> None:
         request = self.request
-        past = min(prompt.past, computed_before(request.messages))
-        reuse = self._reuser.prepare(prompt.ids, past, keep=request.keep_kv)
+        past = self._numbering.position(min(prompt.past, computed_before(request.messages)))
+        wanted = self._past if self._renumber_at is None else self._past.upto(self._renumber_at + 1)
+        reuse = self._reuser.prepare(wanted, past, keep=request.keep_kv)
         self._prepared = True
+        self._start = len(self._cells)
         cut = reuse.cut or prompt.cut or request.past_cut
         if self._saver is not None:
             self._saver.begin()
         self._usage = replace(
             self._usage,
             reused=reuse.reused,
-            computed=len(prompt.ids) - reuse.reused,
+            prompt_tokens=reuse.reused + len(self._past.ids) - self._start,
+            computed=len(self._past.ids) - self._start,
             resident=reuse.resident,
             pages=reuse.pages,
             checkpoint=reuse.checkpoint,
             cut=cut,
+            transcoded=reuse.transcoded,
+            transcoded_tokens=reuse.transcoded_tokens,
             restore_seconds=reuse.seconds,
             saved_seconds=reuse.saved_seconds,
         )
+        self._tell_restored()
+
+    def _start_over(self) -> None:
+        """Drop what was restored, on disk too, and compute all of the prompt."""
+        self._reuser.condemn()
+        self._cells.begin(self._past.root)
+        if self._saver is not None:
+            self._saver.begin()
+        total = len(self._past.ids)
+        self._start = 0
+        usage = replace(self._usage, prompt_tokens=total, reused=0, computed=total, resident=0, pages=0, checkpoint=0)
+        self._usage = replace(usage, cut="check", saved_seconds=0.0, transcoded=None, transcoded_tokens=0)
+        self._tell_restored()
+
+    def _tell_restored(self) -> None:
+        usage = self._usage
         self._emit(
             Restored(
-                turn=request.turn,
-                reused=reuse.reused,
-                resident=reuse.resident,
-                pages=reuse.pages,
-                checkpoint=reuse.checkpoint,
-                computed=self._usage.computed,
-                seconds=reuse.seconds,
-                cut=cut,
+                turn=self.request.turn,
+                reused=usage.reused,
+                resident=usage.resident,
+                pages=usage.pages,
+                checkpoint=usage.checkpoint,
+                computed=usage.computed,
+                seconds=usage.restore_seconds,
+                cut=usage.cut,
+                transcoded=usage.transcoded,
+                transcoded_tokens=usage.transcoded_tokens,
             )
         )
 
     def _prefill(self, prompt: Prompt) -> Iterator[Step]:
         began = time.perf_counter()
-        total = len(prompt.ids)
-        checkpoints = marks(len(self._cells), total) if self._cells.memory.recurrent else []
-        while (start := len(self._cells)) < total:
-            end = min([total, self._chunk_end(start), *(mark for mark in checkpoints if mark > start)])
-            yield from self._compute(prompt.ids[start:end], output=end == total)
+        checkpoints = marks(len(self._cells), len(prompt.ids)) if self._cells.memory.recurrent else []
+        self._room.catch_up()
+        if not self._room.replays():
+            if not self._room.acts:
+                self._too_long(excess(self._past, self._context.cells))
+            self._renumber(self._numbering.position(prompt.past))
+        while (start := len(self._cells)) < (total := len(self._past.ids)):
+            if start == self._renumber_at:
+                self._renumber(start)
+                continue
+            ends = [*checkpoints, self._room.next_eviction() or total, self._renumber_at or total]
+            end = min([total, self._chunk_end(start), *(mark for mark in ends if mark > start)])
+            if not self._room.make(end - start + (end == total), start):
+                self._too_long(total - start + 1 + self._cells.live - self._context.cells)
+            witness = self._proof.witness(end - start)
+            yield from self._compute(self._past.ids[start:end], end == total, witness, proves=True)
+            self._advance()
             if end in checkpoints:
                 self._take_checkpoint()
+            self._room.catch_up()
             seconds = time.perf_counter() - began
-            done = len(self._cells) - self._usage.reused
+            done = len(self._cells) - self._start
             self._usage = replace(self._usage, prefill_seconds=seconds)
             self._emit(PromptProgress(self.request.turn, done, self._usage.computed, done / seconds))
 
-    def _decode(self, prompt: Prompt) -> Iterator[Step]:
-        sampler = Sampler(self.request.sampling, self._model.native.vocab_size, prompt.ids)
-        began = time.perf_counter()
-        decoded = 0
-        try:
-            while (token := self._next(sampler, decoded)) is not None:
-                decoded += 1
-                if decoded == 1:
-                    self._usage = replace(self._usage, ttft_seconds=time.perf_counter() - self._began)
-                self._take(self._text.feed(token, self._model.native.piece(token)))
-                if self._text.stopped:
-                    self.reason = "stop"
-                    yield from self._end_at_stop()
-                    return
-                if self._is_full(decoded):
-                    return
-                yield from self._compute([token], output=True)
-        finally:
-            self._usage = replace(self._usage, decode_tokens=decoded, decode_seconds=time.perf_counter() - began)
-            sampler.close()
+    def _decode(self) -> Iterator[Step]:
+        decoding = self._decoding = Decoding(
+            self.request.sampling,
+            self._past.ids,
+            self._model,
+            self._context,
+            self._cells,
+            self._reply,
+            self._drafts,
+            self._compute,
+            lambda needed: self._room.make(needed, self._told),
+        )
+        for step in decoding.steps():
+            self._advance()
+            soon_over = len(step.tokens) <= 2 * OUTPUTS
+            yield replace(step, whole=soon_over and self._cells.memory.recurrent)  # so that no state is spoilt
+        self.reason = decoding.reason
 
-    def _next(self, sampler: Sampler, decoded: int) -> int | None:
-        """The next token of the reply, None when it is over."""
-        if self.request.sampling.max_tokens == 0:
-            self.reason = "length"
-            return None
-        token = sampler.sample(self._context.native)
-        if self._model.native.ends_generation(token):
-            self.reason = "stop"
-            if not decoded:
-                self._usage = replace(self._usage, ttft_seconds=time.perf_counter() - self._began)
-            return None
-        return token
-
-    def _is_full(self, decoded: int) -> bool:
-        """Whether the reply has all the tokens that it may have; the last one then is not in the cells."""
-        limit = self.request.sampling.max_tokens
-        if limit is not None and decoded >= limit:
-            self.reason = "length"
-            return True
-        if len(self._cells) >= self._context.cells:
-            self.reason = "context"
-            return True
-        return False
-
-    def _end_at_stop(self) -> Iterator[Step]:
-        """A stop string that begins inside a token leaves text without ids: they are made and decoded here, so that
-        the cells end where the text ends. What the cells could not be cut to is decoded again."""
-        told = self._usage.prompt_tokens + self._reply_tokens
-        rest = self._model.tokenize(self._text.rest, special=False)
-        wanted = [*self._cells.ids[:told], *rest]
-        self._cells.truncate(told)
-        self._take(Settled(self._text.rest, tuple(rest)))
-        self._send()
-        if len(wanted) != told + len(rest) or len(wanted) > self._context.cells:
+    def _read_decoding(self) -> None:
+        """What decoding cost, as far as it came."""
+        decoding = self._decoding
+        if decoding is None:
             return
-        while (start := len(self._cells)) < len(wanted):
-            yield from self._compute(wanted[start : self._chunk_end(start)], output=False)
+        self._usage = replace(self._usage, decode_tokens=decoding.tokens, decode_seconds=decoding.seconds)
+        if decoding.first_token is not None:
+            self._usage = replace(self._usage, ttft_seconds=decoding.first_token - self._began)
 
     def _chunk_end(self, start: int) -> int:
         """Chunks end at multiples of their size, wherever the past ended, so that a prompt has the same ones again."""
@@ -236,21 +292,47 @@ class Turn:
         if snapshot is not None and self._saver is not None:
             self._saver.checkpoint(snapshot)
 
-    def _compute(self, tokens: Sequence[int], *, output: bool) -> Iterator[Step]:
+    def _compute(
+        self, tokens: Sequence[int], output: int, witness: Witness | None = None, *, proves: bool = False
+    ) -> Generator[Step, None, float]:
+        """Decode behind what the cells hold; the seconds that it took. `proves`: it may show that what was restored is
+        not what was saved."""
         began = time.perf_counter()
-        yield Step(tokens, len(self._cells), output)
-        self._cells.append(tokens, time.perf_counter() - began)
-        if self._saver is not None:  # only text that is told, and so committed, goes to the disk
-            self._saver.advance(self._usage.prompt_tokens + self._reply_tokens)
+        yield Step(tokens, len(self._cells), output, witness=witness)
+        if proves and not self._proof.stands(tokens, witness, output):
+            raise Refuted
+        seconds = time.perf_counter() - began
+        self._cells.append(tokens, seconds)
+        return seconds
 
-    def _take(self, settled: Settled) -> None:
-        self._reply_tokens += len(settled.ids)
-        self._unsent = Settled(self._unsent.text + settled.text, self._unsent.ids + settled.ids)
-        if time.perf_counter() - self._sent_at >= DELTA_SECONDS:
-            self._send()
+    def _renumber(self, at: int) -> None:
+        """The first `at` tokens of the prompt, its past, get positions from 0 on."""
+        new = self._past.ids[at:]
+        past = self._room.renumber(self._past.upto(at), len(new))
+        self._past = replace(past, ids=(*past.ids, *new))
+        self._renumber_at = None
+        self._start = len(self._cells)
+        computed = len(self._past.ids) - self._start
+        self._usage = replace(
+            self._usage,
+            prompt_tokens=len(self._past.ids),
+            reused=self._start,
+            resident=self._start,
+            pages=0,
+            computed=computed,
+        )
+        self._tell_restored()
 
-    def _send(self) -> None:
-        if self._unsent.text or self._unsent.ids:
-            self._emit(TextDelta(self.request.turn, self._unsent.text, self._unsent.ids))
-            self._unsent = Settled()
-        self._sent_at = time.perf_counter()
+    def before_eviction(self) -> None:
+        """See `Holder`."""
+        if self._saver is not None:
+            self._saver.before_eviction()
+
+    def evicted(self) -> None:
+        """See `Holder`. The last token would say something else now."""
+        self._reuser.check.restored((0,), "")
+
+    def _advance(self) -> None:
+        """Only text that is told, and so committed, goes to the disk."""
+        if self._saver is not None:
+            self._saver.advance(self._told)

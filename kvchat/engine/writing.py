@@ -8,6 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvchat.errors import KvchatError
@@ -28,8 +29,10 @@ class Saved:
 class PageWriter:
     """The I/O thread. Takes pages, counts what reached the disk, remembers the first problem of a turn."""
 
-    def __init__(self, store: PageStore) -> None:
+    def __init__(self, store: PageStore, shaped: Callable[[NewPage], NewPage] | None = None) -> None:
+        """`shaped`: makes of a page the one that is written, where pages lie in other cache types than the cells."""
         self._store = store
+        self._shaped = shaped
         self._queue: queue.SimpleQueue[NewPage | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._waiting = 0
@@ -77,7 +80,7 @@ class PageWriter:
             written, problem = 0, None
             if self._problem is None:
                 try:
-                    written = self._store.put(page)
+                    written = self._store.put(self._shaped(page) if self._shaped is not None else page)
                 except KvchatError as error:
                     problem = error.message
                 except (ValueError, MemoryError) as error:  # a page that cannot be must not end the thread

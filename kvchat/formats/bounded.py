@@ -15,6 +15,7 @@ from kvchat.errors import FormatError, KvchatError
 
 _CHUNK = 1 << 20
 _U64 = struct.Struct("<Q")
+_AGAIN = "copy or download it again"
 
 
 class BoundedReader:
@@ -85,9 +86,9 @@ class BoundedReader:
     def u64(self) -> int:
         return int.from_bytes(self.take(8), "little")
 
-    def skip_strings(self, count: int) -> None:
-        """Passes `count` strings, each a 64-bit length and so many bytes."""
-        unpack, left = _U64.unpack_from, count
+    def skip_strings(self, count: int, most: int) -> None:
+        """Passes `count` strings, each a 64-bit length and so many bytes. FormatError: all take more than `most`."""
+        unpack, left, end = _U64.unpack_from, count, self.position + most
         while left:
             if self._at + 8 > len(self._buffer):
                 self._fill(8)
@@ -100,6 +101,8 @@ class BoundedReader:
             self._at = at
             if self.position > self.size:
                 raise self._ended()
+            if self.position > end:
+                raise FormatError(f"{self._path}: damaged header: more than {most >> 20} MiB of strings", _AGAIN)
 
     def _fill(self, need: int) -> None:
         if need > self.remaining:
@@ -116,7 +119,7 @@ class BoundedReader:
         self._buffer, self._start, self._at = b"".join(parts), start, 0
 
     def _ended(self) -> FormatError:
-        return FormatError(f"{self._path} is truncated: it ends inside its header", "copy or download it again")
+        return FormatError(f"{self._path} is truncated: it ends inside its header", _AGAIN)
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> KvchatError:

@@ -18,6 +18,10 @@ class GgmlType:
     block: int
     bytes: int
 
+    def bits(self) -> float:
+        """Of one element."""
+        return 8 * self.bytes / self.block
+
 
 GGML_TYPES: dict[int, GgmlType] = {
     0: GgmlType("f32", 1, 4),
@@ -56,6 +60,8 @@ GGML_TYPES: dict[int, GgmlType] = {
     41: GgmlType("q1_0", 128, 18),
     42: GgmlType("q2_0", 64, 18),
 }
+
+GGML_NUMBERS: dict[str, int] = {kind.name: number for number, kind in GGML_TYPES.items()}
 
 # `general.file_type`: what the quantizer was asked for; single tensors may differ.
 FILE_TYPES: dict[int, str] = {

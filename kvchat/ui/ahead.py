@@ -4,6 +4,7 @@ when, and the line below the prompt. Must not begin a turn or load another model
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,10 @@ REST = 0.3  # seconds without a key, or in a chat, before the engine is asked
 class Ahead:
     """Asks the engine while the person reads or types."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, edited: Callable[[], str | None]) -> None:
+        """`edited` is the message that the draft would take the place of, None for one of its own."""
         self._room = room
+        self._edited = edited
         self._typing: Timer | None = None
         self._opening: Timer | None = None
         self._measuring = Measuring(room, self.typed)
@@ -73,7 +76,7 @@ class Ahead:
     def _forecast(self) -> None:
         self._typing = None
         if self._wants_forecast() and self._room.desk.engine.ready is not None:
-            self._room.conversation.forecast(self._room.prompt.outgoing)
+            self._room.conversation.forecast(self._room.prompt.outgoing, self._edited())
 
     def _warm(self) -> None:
         self._opening = None
@@ -88,7 +91,8 @@ class Ahead:
 
             text = explain(self._room.prompt.text)
         elif self._wants_forecast():
-            text = forecast(outlook) if outlook is not None else ""
+            ready = self._room.desk.engine.ready
+            text = forecast(outlook, ready.cache.context) if outlook is not None and ready is not None else ""
         elif not self._room.is_busy and not self._room.prompt.text:
             text = self._kept_elsewhere()
         self._room.hint.say(text)
@@ -99,7 +103,9 @@ class Ahead:
         if choice is None or engine.ready is None:
             return ""
         if choice.model_path != engine.config.model_path:
-            name = Path(choice.model_path).stem
+            from kvchat.library.find import name_of
+
+            name = name_of(Path(choice.model_path))
             return f"last run with {name}: /model {name} goes back to what is kept of it"
         if (choice.type_k, choice.type_v) != (engine.config.type_k, engine.config.type_v):
             types = f"{choice.type_k} {choice.type_v}"

@@ -33,7 +33,9 @@ from kvchat.ui.themes import theme_for
 
 if TYPE_CHECKING:
     from kvchat.backend.client import EngineFactory
+    from kvchat.chats.types import Chat
     from kvchat.ui.launch import Surveyor
+    from kvchat.ui.model_picker import ModelPicker
 
 MOST_REMARKS = 8
 SIGNALLED = 128  # exit code of a program that a signal ended, less the signal's number
@@ -57,6 +59,7 @@ def run_app(
         opening = latest if continue_last else None
         if chat_id is not None:
             opening = store.run(ChatStore.resolve, chat_id).result()
+        _check_draft(settings, opening)
         engine.want(opening, latest)
         app = KvchatApp(desk, opening.id if opening else None)
         install()
@@ -71,6 +74,16 @@ def run_app(
     if lost is not None:  # what the store could not write while it closed will not be written any more
         raise lost
     return app.return_code or 0
+
+
+def _check_draft(settings: Settings, opening: Chat | None) -> None:
+    """UsageError where a flag wants a draft model and nobody says which."""
+    if settings.new_draft == "model" and settings.model_draft is None:
+        from kvchat.choosing import check_draft
+        from kvchat.conversation import engine_choice
+
+        own = engine_choice(opening) if opening is not None else None
+        check_draft("model", own.draft_path if own is not None else None)
 
 
 class KvchatApp(App[None], inherit_bindings=False):
@@ -133,6 +146,8 @@ class KvchatApp(App[None], inherit_bindings=False):
     async def on_event(self, event: events.Event) -> None:
         """Keys are the person's before anything else sees them."""
         if isinstance(event, events.Key) and not event.is_forwarded:
+            if not self.screen_stack:  # it ends: nobody is there for what is typed now
+                return
             focused = self.focused
             self.keys.apply(focused.ancestors_with_self if focused is not None else (self.screen, self))
             meant = self.keys.translated(event, isinstance(focused, Prompt))
@@ -153,6 +168,12 @@ class KvchatApp(App[None], inherit_bindings=False):
         nodes = focused.ancestors_with_self if focused is not None else [self.screen]
         inner = [type(node).__name__ for node in nodes]
         self.push_screen(Help(sections_of([*inner, type(self).__name__]), self.keys, words))
+
+    def on_model_picker_wanted(self, event: ModelPicker.Wanted) -> None:
+        """A list of models cannot make itself longer."""
+        screen = self.screen_stack[0]
+        assert isinstance(screen, ChatScreen)
+        screen.more_models(event.picker, event.wish)
 
     async def action_quit(self) -> None:
         """Leave, the answer that is being written kept."""

@@ -112,7 +112,7 @@ class Appearance:
 
         def done(made: bool) -> None:
             what = "A file with all keys as they are was made" if made else "Your keys are in the file"
-            room.transcript.note(f"{what}: {file}\nIt is read when kvchat starts. F1 shows the keys in force.")
+            room.transcript.note(f"{what}: {file}\nIt is read when kvchat starts. /help shows the keys in force.")
 
         room.aside(write, done, lambda error: room.say(error, "no file of keys"))
 

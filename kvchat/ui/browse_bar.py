@@ -7,18 +7,32 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import Static
 
 from kvchat.ui.inline_keys import run_bound
+from kvchat.ui.key_hints import hints, keys_at
 
+_MOVES = "{browse.next}{browse.previous}"
+_LONG_MOVES = "{browse.next_message}{browse.previous_message}"
+_COPY = "{browse.copy} {browse.copy_all} copy"
+_VERSIONS = "{browse.older} {browse.newer} versions"
+_BACK = "{browse.leave} back"
 HINTS = (
-    "j k block  J K message  y Y copy  ⏎ thoughts  e edit  r retry  c continue  [ ] versions  d delete  u undo  esc",
-    "j k J K move  y Y copy  ⏎ thoughts  e edit  r retry  c go on  [ ] versions  d u  esc",
-    "jk JK  y Y copy  ⏎ fold  e r c [] d u  esc back",
-    "jk y e r c [] d u  esc back",
+    f"{{browse.next}} {{browse.previous}} block  {{browse.next_message}} {{browse.previous_message}} message  {_COPY}  "
+    "{browse.fold} thoughts  {browse.edit} edit  {browse.retry} retry  {browse.continue} continue  "
+    f"{_VERSIONS}  {{browse.delete}} delete  {{browse.undo}} undo  {{browse.leave}}",
+    f"{_MOVES} {_LONG_MOVES} move  {_COPY}  {{browse.fold}} thoughts  {{browse.edit}} edit  {{browse.retry}} retry  "
+    f"{{browse.continue}} go on  {_VERSIONS}  {{browse.delete}} {{browse.undo}}  {{browse.leave}}",
+    f"{_MOVES} {_LONG_MOVES}  {_COPY}  {{browse.fold}} fold  {{browse.edit}} edit  {{browse.retry}} retry  "
+    f"{{browse.continue}} go on  {{browse.older}} {{browse.newer}}  {{browse.delete}} {{browse.undo}}  {_BACK}",
+    f"{_MOVES} {_LONG_MOVES}  {_COPY}  {{browse.edit}} edit  {{browse.retry}} retry  {_BACK}",
+    f"{_MOVES}  {_COPY}  {{browse.edit}} edit  {{browse.retry}} retry  {_BACK}",
+    f"{_MOVES}  {{browse.copy}} copy  {_BACK}",
+    _BACK,
 )
 _KEYS = {
     "j,down": "next",
@@ -38,7 +52,7 @@ _KEYS = {
     "right_square_bracket": "newer",
     "d": "delete",
     "u": "undo",
-    "i,escape,ctrl+o": "leave",
+    "escape,i,ctrl+o": "leave",
 }
 
 
@@ -75,8 +89,9 @@ class BrowseBar(Static, can_focus=True):
 
     def on_resize(self) -> None:
         """The longest hints that fit."""
-        width = self.content_size.width
-        self.update(next((hints for hints in HINTS if len(hints) <= width), HINTS[-1][:width]))
+        width, keys = self.content_size.width, keys_at(self)
+        rows = [hints(template, keys) for template in HINTS]
+        self.update(next((row for row in rows if cell_len(row) <= width), rows[-1][:width]))
 
     def on_blur(self) -> None:
         """Whoever marks the message wants to know."""

@@ -20,6 +20,8 @@ from textual.widgets import Static
 
 from kvchat.ui.desk import Desk
 from kvchat.ui.inbox import StoreFailed
+from kvchat.ui.key_hints import key_text, keys_at, told
+from kvchat.ui.key_names import shown
 from kvchat.ui.launch import Survey, Weighed
 from kvchat.ui.lines import ChipLine, HintLine
 from kvchat.ui.prompt import Prompt
@@ -31,16 +33,21 @@ from kvchat.ui.transcript import Transcript
 if TYPE_CHECKING:
     from kvchat.ui.browse_bar import BrowseBar
     from kvchat.ui.inbox import News
+    from kvchat.ui.model_picker import ModelPicker
+    from kvchat.ui.shelf import Wish
     from kvchat.ui.sidebar import Sidebar
 
 SHORTEST_PAUSE = 0.05  # seconds between two batches of news
 AGAIN = 2.0  # seconds in which a second ^C quits
 WELCOME = (
-    "",
-    "kvchat",
-    "",
-    "Enter sends, ^J makes a new line, Esc stops an answer",
-    "^P everything, ^S chats, ^O browse, F2 model, F1 help",
+    ("{prompt.send} sends", "{prompt.new-line} makes a new line", "{chat.stop|chat.interrupt} stops an answer"),
+    (
+        "{chat.palette} everything",
+        "{chat.list|chat.palette} chats",
+        "{chat.browse|chat.palette} browse",
+        "{chat.settings|chat.palette} model",
+        "{app.help|chat.palette} help",
+    ),
 )
 
 
@@ -70,7 +77,8 @@ class ChatScreen(PartedScreen):
             with Vertical(id="side"):
                 yield Static("kvchat", id="brand", markup=False)
             with Vertical(id="main"):
-                yield Transcript(WELCOME, id="transcript")
+                welcome = [", ".join(told(parts, keys_at(self), shown)) for parts in WELCOME]
+                yield Transcript(("", "kvchat", "", *welcome), id="transcript")
                 yield ChipLine(id="chip")
                 yield Prompt("Write a message", id="prompt")
                 yield HintLine(id="hint")
@@ -234,7 +242,7 @@ class ChatScreen(PartedScreen):
             self.app.call_later(self.app.action_quit)
         else:
             self._interrupted_at = monotonic()
-            self.room.toast("^C again quits", seconds=AGAIN)
+            self.room.toast(f"{key_text('chat.interrupt', keys_at(self))} again quits", seconds=AGAIN)
 
     def action_new_chat(self) -> None:
         """Start a new chat."""
@@ -258,6 +266,10 @@ class ChatScreen(PartedScreen):
     def action_settings(self) -> None:
         """Choose model and cache."""
         self._engines.open_settings()
+
+    def more_models(self, picker: ModelPicker, wish: Wish) -> None:
+        """A list of models wants to be longer."""
+        self._engines.more_models(picker, wish)
 
     def action_inspect(self) -> None:
         """Look at the KV cache."""

@@ -5,8 +5,10 @@ The cursor stands before or behind a chip, never within: keys and clicks that wo
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.document._document import Location
+from textual.geometry import Offset
 from textual.widgets import TextArea
 from textual.widgets.text_area import Selection
 
@@ -108,6 +110,25 @@ class ChipArea(TextArea, inherit_bindings=False):
     def get_line(self, line_index: int) -> Text:
         """The line as it is drawn: emoji are as wide as everywhere."""
         return Text(agreed_in_place(self.document.get_line(line_index)), end="", no_wrap=True)
+
+    @property
+    def _cursor_is_astray(self) -> bool:
+        """Below the last line, as for a moment while an edit is undone: the base class would raise."""
+        return self.cursor_location[0] >= self.document.line_count
+
+    def _recompute_cursor_offset(self) -> None:
+        if not self._cursor_is_astray:
+            super()._recompute_cursor_offset()  # type: ignore[no-untyped-call]
+
+    @property
+    def cursor_screen_offset(self) -> Offset:
+        """Where the terminal's own cursor goes, and with it what an input method shows: behind what is drawn."""
+        if self._cursor_is_astray:
+            return super().cursor_screen_offset
+        row, column = self.cursor_location
+        start = max(at for at in (0, *self.wrapped_document.get_offsets(row)) if at <= column)
+        before = self.document.get_line(row)[start:column]
+        return super().cursor_screen_offset - Offset(cell_len(before) - cell_len(agreed_in_place(before)), 0)
 
     def get_cursor_left_location(self) -> Location:
         """One grapheme to the left, which backspace deletes as well."""

@@ -37,8 +37,10 @@ class Commanding:
         engine_numbers = {"/context": ("ctx_size", "context"), "/threads": ("threads", "threads")}
         self._commands: dict[str, Callable[[str], object]] = {
             "/model": engines.model,
+            "/pull": engines.pull,
             "/cache": lambda words: engines.cache(words.split()),
             **{name: self._engine_number(*names) for name, names in engine_numbers.items()},
+            "/draft": engines.drafting.command,
             "/kv": lambda _: self.inspect(),
             "/new": chats.new,
             "/rename": self._rename,
@@ -81,7 +83,7 @@ class Commanding:
         """The KV inspector, from which Enter leads to the settings."""
         from kvchat.ui.inspector import Inspector
 
-        self._room.screen.app.push_screen(Inspector(self._room, self._engines.open_settings))
+        self._room.screen.app.push_screen(Inspector(self._room, lambda types: self._engines.open_settings(types=types)))
 
     def _engine_number(self, key: str, field: str) -> Callable[[str], None]:
         return lambda text: self._engines.number(key, field, text)

@@ -16,11 +16,14 @@ from kvchat.errors import KvchatError
 from kvchat.ui.completing_commands import Offer, Values, command_offer, moved
 from kvchat.ui.completing_files import at_of, file_offer, reference, size_of
 from kvchat.ui.files import Listing, list_files
+from kvchat.ui.key_hints import hints, keys_at
 from kvchat.ui.overlay import Choice, Overlay
 from kvchat.ui.room import Room
 
-KEYS = "⏎ or tab takes   ↑↓ move   esc leaves the text"
-KEYS_UNMARKED = "tab takes   ↑↓ move   ⏎ as it is   esc"
+# The prompt is asked for Tab, arrows and Escape only when nothing is offered: they cannot be others here.
+KEYS = "{prompt.send} or tab takes  ↑↓ move  esc leaves the text"
+KEYS_UNMARKED = "tab takes  ↑↓ move  {prompt.send} as it is  esc"
+KEYS_WITHOUT = "esc leaves the text"
 FRESH = 5.0  # seconds for which the list of files is taken for what is there
 PATIENCE = 3.0  # seconds that Enter and Tab wait for the list of files
 
@@ -131,8 +134,9 @@ class Completing:
 
     def _show(self, offer: Offer) -> None:
         self._offer = offer
-        keys = KEYS if offer.marked is not None else KEYS_UNMARKED
-        self._overlay().show(offer.title, offer.choices, offer.marked, keys if offer.choices else "esc leaves the text")
+        template = KEYS_WITHOUT if not offer.choices else KEYS if offer.marked is not None else KEYS_UNMARKED
+        keys = hints(template, keys_at(self._room.screen))
+        self._overlay().show(offer.title, offer.choices, offer.marked, keys)
 
     # ------------------------------------------------------------------ files
 

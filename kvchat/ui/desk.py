@@ -38,11 +38,13 @@ class Desk:
             system=system or settings.system or "",
             history=settings.history,
             keep_kv=settings.kv,
+            draft=settings.draft,
+            overflow=settings.overflow,
         )
 
     def open_conversation(self, chat_id: str) -> Future[Conversation]:
         """A chat from the disk. The future may have a KvchatError."""
-        from kvchat.conversation import Conversation  # the first frame does without
+        from kvchat.conversation import Conversation, Said  # the first frame does without
 
         settings = self.settings
         return Conversation.open(
@@ -53,4 +55,7 @@ class Desk:
             system=settings.new_system,
             history=settings.history,
             keep_kv=settings.kv,
+            draft=settings.draft,
+            overflow=settings.overflow,
+            new=Said(settings.new_draft, settings.new_overflow),
         )

@@ -13,7 +13,8 @@ from textual.widgets import Input, Static
 
 from kvchat.clean import clean_line
 from kvchat.ui.display import display, display_line
-from kvchat.ui.inline_keys import LineInput, run_bound
+from kvchat.ui.inline_keys import LineInput, is_on_top, run_bound
+from kvchat.ui.key_hints import hints, keys_at
 
 
 class Confirm(ModalScreen[bool]):
@@ -45,11 +46,13 @@ class Confirm(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         with Vertical(id="box"):
             yield Static(self._question, markup=False)
-            yield Static(f"⏎ {self._yes}   esc leave it", id="keys", markup=False)
+            row = f"{{confirm.enter|confirm.yes}} {self._yes}  {{confirm.leave|confirm.no}} leave it"
+            yield Static(hints(row, keys_at(self)), id="keys", markup=False)
 
     def action_answer(self, answer: bool) -> None:
         """End with the answer."""
-        self.dismiss(answer)
+        if is_on_top(self):
+            self.dismiss(answer)
 
 
 class AskLine(ModalScreen[str | None]):
@@ -71,23 +74,24 @@ class AskLine(ModalScreen[str | None]):
         Binding("escape,ctrl+c", "leave", "Leave it", show=False, id="ask.leave"),
     ]
 
-    def __init__(self, title: str, value: str) -> None:
+    def __init__(self, title: str, value: str, placeholder: str = "a title") -> None:
         super().__init__()
         self._title = display_line(title)
+        self._placeholder = placeholder
         self._value = clean_line(value)
 
     def compose(self) -> ComposeResult:
         with Vertical(id="box") as box:
             box.border_title = self._title
-            line = LineInput("a title", id="line")
+            line = LineInput(self._placeholder, id="line")
             line.value = self._value
             yield line
-            yield Static("⏎ take it   esc leave it", id="keys", markup=False)
+            yield Static(hints("⏎ take it  {ask.leave} leave it", keys_at(self)), id="keys", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter."""
         event.stop()
-        self.dismiss(event.value.strip() or None)
+        self._end(event.value.strip() or None)
 
     async def on_key(self, event: events.Key) -> None:
         """Escape in the order in which it was typed."""
@@ -95,4 +99,8 @@ class AskLine(ModalScreen[str | None]):
 
     def action_leave(self) -> None:
         """End without an answer."""
-        self.dismiss(None)
+        self._end(None)
+
+    def _end(self, answer: str | None) -> None:
+        if is_on_top(self):
+            self.dismiss(answer)

@@ -11,29 +11,35 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from kvchat.backend.protocol import Previewed, Ready
+from kvchat.backend.fidelity import Measured, Measuring
+from kvchat.backend.protocol import Previewed, Ready, TurnFinished
 from kvchat.backend.values import CACHE_TYPES, CacheType, EngineConfig
+from kvchat.choosing import choice_of
 from kvchat.config_options import BY_KEY, BadValue, nearest
-from kvchat.conversation import Conversation, Defaults, EngineChoice
-from kvchat.errors import KvchatError
+from kvchat.conversation import Conversation
 from kvchat.ui.ahead import Ahead
 from kvchat.ui.dialogs import Confirm
+from kvchat.ui.drafting import Drafting
 from kvchat.ui.fitting import Fitting
 from kvchat.ui.launch import Survey, Weighed
 from kvchat.ui.progress import last_usage
 from kvchat.ui.room import Room
+from kvchat.ui.saving_defaults import SAVED, save_chat, save_engine
 from kvchat.ui.sending import Sending
+from kvchat.ui.shelf import Shelf, Wish
+from kvchat.ui.wording import sentences
 
 if TYPE_CHECKING:
     from kvchat.library.find import ModelFile
     from kvchat.ui.first_run import FirstChoice
     from kvchat.ui.inbox import News
+    from kvchat.ui.model_picker import ModelPicker
+    from kvchat.ui.settings_engine import CacheTypes
     from kvchat.ui.settings_screen import EngineWish
 
 UNQUANTIZED = ("f16", "bf16")
-NO_MODEL = "There is no model yet. F2 or /model chooses one."
-SAVED = "Saved as default."
-NOT_LOADED = "Nothing was loaded. F2 chooses a model, its cache and its context size."
+NO_MODEL = "There is no model yet. /model chooses one."
+NOT_LOADED = "Nothing was loaded. /settings chooses a model, its cache and its context size."
 
 
 class Engines:
@@ -45,6 +51,8 @@ class Engines:
         self._ahead = ahead
         self._survey = Survey()
         self._fitting = Fitting(room)
+        self.drafting = Drafting(room, lambda: self._survey.models, lambda path: self._change(draft_path=path))
+        self.shelf = Shelf(room, lambda: self._survey.models, self._renewed)
 
     def apply(self, news: News) -> None:
         """Take over what the engine says."""
@@ -55,38 +63,75 @@ class Engines:
                 self._weighed(news)
             case Ready():
                 self._ahead.opened()
+                self.drafting.apply(news)
             case Previewed() if self._room.conversation.previewed is news:
                 self._show_preview(news)
+            case TurnFinished():
+                self.drafting.apply(news)
+            case Measuring() | Measured():
+                from kvchat.ui.quality import deliver
+
+                deliver(self._room.screen.app, news)
 
     # ------------------------------------------------------------------ the first run
 
     def _surveyed(self, found: Survey) -> None:
         self._survey = found
+        if found.draft_failure is not None:
+            failure = found.draft_failure
+            self._room.transcript.note(sentences(failure.message, failure.hint), "warning")
         if found.chosen is not None or found.failure is not None:
             return
         self._room.progress.undecided()
         self._room.sync()
         self._ask_first()
 
-    def _ask_first(self) -> None:
+    def _ask_first(self, wanted: Path | None = None) -> None:
         from kvchat.ui.first_run import FirstRun
 
         found, engine = self._survey, self._room.desk.engine
-        screen = FirstRun(found.models, found.searched, config=engine.config_for(Path()), memory=engine.memory)
+        screen = FirstRun(
+            found.models, found.searched, config=engine.config_for(Path()), memory=engine.memory, wanted=wanted
+        )
         self._room.screen.app.push_screen(screen, self._begin)
 
-    def _begin(self, choice: FirstChoice | None) -> None:
+    def _begin(self, choice: FirstChoice | Wish | None) -> None:
         """Start with what was chosen, now and from now on."""
         if choice is None:
             self._room.transcript.note(NO_MODEL)
+            return
+        if isinstance(choice, str):
+            self.shelf.enlarge(choice, self._ask_first)
             return
         config = self._room.desk.engine.config_for(choice.path)
         config = replace(config, type_k=choice.type_k, type_v=choice.type_v)
         self.configure(config, save=True, otherwise=self._ask_first)
 
+    def _renewed(self, models: tuple[ModelFile, ...], searched: tuple[Path, ...]) -> None:
+        """There are other models than before."""
+        from kvchat.ui.settings_screen import SettingsScreen
+
+        self._survey = replace(self._survey, models=models, searched=searched)
+        for screen in self._room.screen.app.screen_stack:
+            if isinstance(screen, SettingsScreen):
+                screen.renew_models(models)
+
+    def pull(self, name: str) -> None:
+        """`/pull [name]`."""
+
+        def came(path: Path | None) -> None:
+            if path is not None:
+                self._room.transcript.note(f"{path.name} is there. /model {path.stem} takes it.")
+
+        self.shelf.get(name, came)
+
+    def more_models(self, picker: ModelPicker, wish: Wish) -> None:
+        """Somebody who chooses a model wants more of them."""
+        self.shelf.enlarge(wish, lambda path: picker.renew(self._survey.models, path))
+
     def _weighed(self, news: Weighed) -> None:
         """The model to begin with, which is not started when it does not fit."""
-        self._fitting.know(news.facts)
+        self._fitting.know(news.facts, news.draft)
         room = self._room
         if news.fits or news.config != room.desk.engine.config:
             return
@@ -96,8 +141,9 @@ class Engines:
 
     # ------------------------------------------------------------------ wishes
 
-    def open_settings(self, page: str = "engine") -> None:
-        """Choose model, cache types, what the chat has of its own and the rest in a screen of its own."""
+    def open_settings(self, page: str = "engine", types: CacheTypes | None = None) -> None:
+        """Choose model, cache types, what the chat has of its own and the rest in a screen of its own. `types` are
+        those that are chosen to begin with."""
         from kvchat.ui.settings_pages import ChatNow
         from kvchat.ui.settings_screen import SettingsScreen
         from kvchat.ui.settings_store import store_use
@@ -114,6 +160,7 @@ class Engines:
             chat=ChatNow(conversation.own, conversation.defaults, conversation.messages),
             kv_folder=str(folder) if desk.settings.kv else None,
             page=page,
+            types=types,
         )
         room.screen.app.push_screen(screen, partial(self._take_wish, conversation))
         room.aside(lambda: store_use(folder), screen.show_store, lambda _: None)
@@ -148,7 +195,7 @@ class Engines:
             room.try_to(lambda: conversation.set_own(own), lambda _: room.toast(said), "not set")
             self._ahead.typed()
         if wish.save_as_default:
-            self._save_chat(conversation, lambda saved: self._take_config(wish.config, save=saved))
+            save_chat(self._room, conversation, lambda saved: self._take_config(wish.config, save=saved))
         else:
             self._take_config(wish.config, save=False)
 
@@ -160,28 +207,7 @@ class Engines:
         elif config != engine.config or engine.ready is None:
             self.configure(config, save=save)
         elif save:
-            self._save(config)
-
-    def _save_chat(self, conversation: Conversation, then: Callable[[bool], object]) -> None:
-        """What holds in this chat becomes the default: in the file, for this chat, and for those that come."""
-        room, defaults = self._room, Defaults(conversation.sampling, conversation.history)
-
-        def write() -> None:
-            from kvchat.config_write import save_chat_defaults
-
-            save_chat_defaults(room.desk.paths.config_file, defaults.sampling, defaults.history)
-
-        def done(_: None) -> None:
-            conversation.defaults = defaults
-            settings = replace(room.desk.settings, sampling=defaults.sampling, history=defaults.history)
-            room.desk = replace(room.desk, settings=settings)
-            then(True)
-
-        def failed(error: KvchatError) -> None:
-            room.say(error, "not saved")
-            then(False)
-
-        room.aside(write, done, failed)
+            save_engine(self._room, config)
 
     @property
     def models(self) -> tuple[ModelFile, ...]:
@@ -194,14 +220,21 @@ class Engines:
             self.open_settings()
             return
 
-        def find() -> ModelFile:
+        draft = self._room.desk.engine.config.draft_path
+
+        def find() -> tuple[ModelFile, str | None]:
+            """The model, with the draft model as far as that can draft for it."""
             from kvchat.library.find import resolve
+            from kvchat.library.pairing import proposals
 
-            return resolve(name, self._survey.models)
+            model = resolve(name, self._survey.models)
+            drafts = draft and proposals(model, [resolve(draft, self._survey.models)])
+            return model, draft if drafts else None
 
-        self._room.aside(
-            find, lambda model: self._change(model_path=str(model.path), extra_buffers=True), self._room.refuse
-        )
+        def found(pair: tuple[ModelFile, str | None]) -> None:
+            self._change(model_path=str(pair[0].path), draft_path=pair[1], extra_buffers=True)
+
+        self._room.aside(find, found, self._room.refuse)
 
     def cache(self, words: Sequence[str]) -> None:
         """`/cache [K] [V]`; one type is meant for both."""
@@ -214,7 +247,8 @@ class Engines:
             return
         type_k, type_v = cast(CacheType, words[0]), cast(CacheType, words[-1])
         if type_v not in UNQUANTIZED and self._room.desk.engine.config.flash_attention == "off":
-            self._room.toast(f"A V cache of type {type_v} needs flash attention, which is turned off. F2 turns it on.")
+            off = "needs flash attention, which is turned off. /settings turns it on."
+            self._room.toast(f"A V cache of type {type_v} {off}")
             return
         self._change(type_k=type_k, type_v=type_v)
 
@@ -250,7 +284,7 @@ class Engines:
         def taken(chosen: EngineConfig) -> None:
             engine = self._room.desk.engine
             if save:
-                self._save(chosen)
+                save_engine(self._room, chosen)
             if chosen != engine.config or engine.ready is None:
                 self._apply(chosen)
 
@@ -282,24 +316,7 @@ class Engines:
         if kept is not None and kept == choice_of(now):
             return
         room.try_to(
-            lambda: room.conversation.set_engine(
-                now.model_path, now.type_k, now.type_v, now.context, now.flash_attention
-            ),
+            lambda: room.conversation.set_engine(choice_of(now)),
             lambda _: None,
             "not kept for this chat",
         )
-
-    def _save(self, config: EngineConfig) -> None:
-        room = self._room
-
-        def write() -> None:
-            from kvchat.config_write import save_engine_defaults
-
-            save_engine_defaults(room.desk.paths.config_file, config)
-
-        room.aside(write, lambda _: room.toast(SAVED), lambda error: room.say(error, "not saved"))
-
-
-def choice_of(config: EngineConfig) -> EngineChoice:
-    """What a chat keeps of a configuration."""
-    return EngineChoice(config.model_path, config.type_k, config.type_v, config.context, config.flash_attention)

@@ -22,6 +22,17 @@ LineRole = Literal["heading", "body", "footer", "blank"]
 CARET = Run("▍", "text")
 
 
+class ThoughtCost(NamedTuple):
+    """What the engine says of the reasoning in a reply: its tokens, and the seconds that writing them took. 0 where it
+    says nothing."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+NO_THOUGHT = ThoughtCost()
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A message, or a note of the program's own. `live`: text is still coming. No string here is ever markup, except
@@ -33,6 +44,7 @@ class Entry:
     heading: str = ""
     footer: str = ""
     live: bool = False
+    thought: ThoughtCost = NO_THOUGHT
 
 
 class Line(NamedTuple):
@@ -84,6 +96,9 @@ class PlainBody:
     def fold(self, unfolded: bool) -> None:
         """There is nothing to fold."""
 
+    def told(self, cost: ThoughtCost) -> None:
+        """There is no reasoning."""
+
 
 class Item:
     """An entry being shown. It is cleaned and rendered when it is first measured, which a long chat does for few."""
@@ -100,6 +115,7 @@ class Item:
         "kind",
         "live",
         "text",
+        "thought",
     )
 
     def __init__(self, entry: Entry, *, unfolded: bool = False) -> None:
@@ -109,6 +125,7 @@ class Item:
         self.footer = display(entry.footer)
         self.live = entry.live
         self.text = entry.text
+        self.thought = entry.thought
         self._cleaned = False
         self._unfolded = unfolded
         self._width = 0
@@ -139,8 +156,9 @@ class Item:
         """Rows of the text; a live entry has at least the caret's."""
         return max(len(self.body), int(self.live))
 
-    def append(self, text: str) -> int:
+    def append(self, text: str, thought: ThoughtCost) -> int:
         """Add text at the end and return the first line that changed. Costs the new text and the last block."""
+        self._tell(thought)
         if not self._width:
             self.text += text
             self._cleaned = False
@@ -150,12 +168,27 @@ class Item:
         first = min(before, self.body.grow(self.text))
         return bool(self.heading) + min(first, max(0, self._body_height - 1))
 
-    def finish(self, footer: str) -> None:
+    def _tell(self, thought: ThoughtCost) -> None:
+        self.thought = thought
+        self.body.told(thought)
+
+    def finish(self, footer: str, thought: ThoughtCost) -> None:
         """No more text comes. Everything is rendered once more: what came last may change what came before."""
+        self._tell(thought)
         self.live = False
         self.footer = display(footer)
         if self._width:
             self._render(finished=True)
+
+    def refoot(self, footer: str) -> None:
+        """Another footer."""
+        self.footer = display(footer)
+        if self._width:
+            self._render_footer()
+
+    def _render_footer(self) -> None:
+        self._footer = PlainRows(self._width)
+        self._footer.grow(self.footer)
 
     def clean_text(self) -> str:
         """The text without anything that a terminal would obey."""
@@ -171,8 +204,7 @@ class Item:
         else:
             self._render_markdown(text, finished)
         self.body.fold(self._unfolded)
-        self._footer = PlainRows(self._width)
-        self._footer.grow(self.footer)
+        self._render_footer()
 
     def _render_markdown(self, text: str, finished: bool) -> None:
         from kvchat.ui.markdown_body import MarkdownBody  # the first frame does without
@@ -181,7 +213,7 @@ class Item:
         if earlier is not None and finished:
             earlier.finish(text)
         else:
-            self.body = MarkdownBody(text, self._width, live=self.live, earlier=earlier)
+            self.body = MarkdownBody(text, self._width, live=self.live, cost=self.thought, earlier=earlier)
 
     # ------------------------------------------------------------------ lines
 

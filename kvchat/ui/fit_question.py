@@ -20,7 +20,7 @@ from textual.widgets.option_list import Option
 
 from kvchat.backend.values import EngineConfig
 from kvchat.ui.display import display
-from kvchat.ui.inline_keys import run_bound
+from kvchat.ui.inline_keys import is_on_top, run_bound
 from kvchat.ui.offers import FitProblem, Offer
 from kvchat.ui.settings_row import Hint
 
@@ -102,7 +102,7 @@ class FitQuestion(ModalScreen[EngineConfig | None]):
             with Horizontal(id="hints"):
                 yield Hint("⏎ take it", "take")
                 yield Hint("↑↓ choose")
-                yield Hint("esc cancel", "cancel")
+                yield Hint("{fit.cancel} cancel", "cancel")
 
     def on_resize(self, event: events.Resize) -> None:
         """The list has what the lines around it leave."""
@@ -136,6 +136,6 @@ class FitQuestion(ModalScreen[EngineConfig | None]):
         self._end(None)
 
     def _end(self, config: EngineConfig | None) -> None:
-        if not self._over:
+        if not self._over and is_on_top(self):
             self._over = True
             self.dismiss(config)

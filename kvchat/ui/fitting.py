@@ -1,5 +1,5 @@
 """Asks before something is loaded that does not fit into the free memory. Owns which configuration is being looked at,
-and what was read of the last model.
+and what was read of the last models.
 
 Only the newest configuration counts. Must not load anything, or wait for files: whoever asks goes on with the answer.
 """
@@ -14,7 +14,7 @@ from kvchat.errors import KvchatError
 from kvchat.library.find import ModelFile
 from kvchat.ui.model_facts import ModelFacts, model_at, read_facts
 from kvchat.ui.offers import FitProblem, fit_problem
-from kvchat.ui.planning import fits
+from kvchat.ui.planning import draft_facts, fits
 from kvchat.ui.progress import last_usage
 from kvchat.ui.room import Room
 
@@ -25,6 +25,7 @@ class Fitting:
     def __init__(self, room: Room) -> None:
         self._room = room
         self._facts: ModelFacts | None = None
+        self._draft: ModelFacts | None = None
         self._wanted: EngineConfig | None = None
 
     @property
@@ -32,9 +33,9 @@ class Fitting:
         """What was asked for last and is not decided yet."""
         return self._wanted
 
-    def know(self, facts: ModelFacts) -> None:
-        """This model was read elsewhere."""
-        self._facts = facts
+    def know(self, facts: ModelFacts, draft: ModelFacts | None = None) -> None:
+        """This model, and the draft model beside it, were read elsewhere."""
+        self._facts, self._draft = facts, draft
 
     def consider(
         self,
@@ -47,18 +48,19 @@ class Fitting:
         `models` are those that were found."""
         self._wanted = config
         memory = self._room.desk.engine.memory
-        known = self._known(config)
-        if known is not None and fits(known, config, memory):
+        known, draft = _one_of(self._facts, config.model_path), _one_of(self._draft, config.draft_path)
+        if known is not None and (draft or not config.draft_path) and fits(known, config, memory, draft):
             self._go_on(config, then)
             return
         past_tokens = last_usage(self._room.conversation.messages).cells
 
-        def look() -> tuple[ModelFacts, FitProblem | None]:
+        def look() -> tuple[ModelFacts, ModelFacts | None, FitProblem | None]:
             facts = known or read_facts(model_at(Path(config.model_path), models))
-            return facts, fit_problem(facts, config, memory, past_tokens)
+            beside = draft or draft_facts(config, models)
+            return facts, beside, fit_problem(facts, config, memory, past_tokens, beside)
 
-        def looked(found: tuple[ModelFacts, FitProblem | None]) -> None:
-            self._facts, problem = found
+        def looked(found: tuple[ModelFacts, ModelFacts | None, FitProblem | None]) -> None:
+            self._facts, self._draft, problem = found
             if self._wanted is config:
                 self._ask(problem, config, then, otherwise)
 
@@ -94,6 +96,6 @@ class Fitting:
         self._wanted = None
         then(config)
 
-    def _known(self, config: EngineConfig) -> ModelFacts | None:
-        known = self._facts
-        return known if known is not None and str(known.model.path) == config.model_path else None
+
+def _one_of(known: ModelFacts | None, path: str | None) -> ModelFacts | None:
+    return known if known is not None and str(known.model.path) == path else None

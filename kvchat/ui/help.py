@@ -82,7 +82,10 @@ class Help(Listing[Line]):
 
     NAME = "Keys and commands"
     PLACEHOLDER = "type to find a key or a command"
-    HINTS: ClassVar[tuple[tuple[str, str], ...]] = (("esc back", "cancel"), ("/keys to change them", ""))
+    HINTS: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("{list.cancel|app.help} back", "cancel"),
+        ("/keys to change them", ""),
+    )
 
     def __init__(self, sections: Sequence[Section], keys: Keys, words: str = "") -> None:
         super().__init__()

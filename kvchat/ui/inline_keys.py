@@ -21,15 +21,22 @@ _STEPS = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8}
 
 
 async def run_bound(node: Widget | Screen[Any], event: events.Key) -> bool:
-    """Run what the key is bound to on `node`, now; False when it is bound to nothing there."""
+    """Run what the key is bound to on `node`, now; False when it is bound to nothing there. A key whose screen has
+    another one over it by then goes on its way, which leads to that one."""
     bindings = node._bindings.key_to_bindings.get(event.key)
-    if not bindings or event.is_printable:
+    if not bindings or event.is_printable or (isinstance(node, Screen) and not is_on_top(node)):
         return False
     event.stop()
     event.prevent_default()
     for binding in bindings:
         await node.run_action(binding.action)
     return True
+
+
+def is_on_top(screen: Screen[Any]) -> bool:
+    """Whether no other screen is over this one, and it is not gone. Keys that came in one read are all for the screen
+    that was on top then: a second Escape would take away the one below."""
+    return screen.app.screen_stack[-1:] == [screen]
 
 
 class LineInput(Input):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -20,24 +20,26 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from kvchat.ui.display import display
-from kvchat.ui.inline_keys import run_bound
+from kvchat.ui.inline_keys import is_on_top, run_bound
 from kvchat.ui.inspector_context import ContextView, context_view
-from kvchat.ui.inspector_page import Findings, Page, Place, page, report
+from kvchat.ui.inspector_page import Findings, Page, Place, looked_at, page, report
 from kvchat.ui.inspector_reading import Read, Reading
 from kvchat.ui.inspector_report import write_report
-from kvchat.ui.inspector_turns import TurnRow, turn_rows
+from kvchat.ui.inspector_turns import TurnRow, prompt_speed, turn_rows
+from kvchat.ui.key_hints import keys_at
 from kvchat.ui.wording import sentences
 
 if TYPE_CHECKING:
     from kvchat.errors import KvchatError
     from kvchat.ui.room import Room
+    from kvchat.ui.settings_engine import CacheTypes
 
 PAUSE = 0.5  # seconds between two looks
 REREAD = 5.0  # seconds after which the disk is looked at again while an answer is being written
 
 
 class Inspector(ModalScreen[None]):
-    """`open_settings` is for Enter."""
+    """`open_settings` is for Enter: with the cache types that are looked at, None for those of now."""
 
     DEFAULT_CSS = """
     Inspector { background: $background; & > #page { width: 100%; height: 100%; } }
@@ -54,9 +56,10 @@ class Inspector(ModalScreen[None]):
         Binding("pagedown", "turns(8)", "Older turns", show=False, id="inspector.page-down"),
         Binding("enter,f2", "settings", "Settings", show=False, id="inspector.settings"),
         Binding("e", "export", "Report to a file", show=False, id="inspector.export"),
+        Binding("c", "quality", "Check quality: what other cache types do", show=False, id="inspector.quality"),
     ]
 
-    def __init__(self, room: Room, open_settings: Callable[[], object]) -> None:
+    def __init__(self, room: Room, open_settings: Callable[[CacheTypes | None], object]) -> None:
         super().__init__()
         self._room = room
         self._open_settings = open_settings
@@ -163,7 +166,7 @@ class Inspector(ModalScreen[None]):
         if wanted == self._drawn:
             return
         self._drawn = wanted
-        self._page = page(wanted[0], self._place, *size)
+        self._page = page(wanted[0], self._place, *size, keys_at(self))
         self.query_one("#page", Static).update(Content("\n").join(self._page.lines), layout=False)
 
     def _go(self, place: Place) -> None:
@@ -192,8 +195,17 @@ class Inspector(ModalScreen[None]):
         self._go(replace(self._place, turns=min(max(0, self._place.turns + step), self._page.hidden)))
 
     def action_settings(self) -> None:
-        """Choose model and cache; the inspector stays below."""
-        self._open_settings()
+        """Choose model and cache, with the types that are looked at; the inspector stays below."""
+        wanted = looked_at(self._findings(), self._place)
+        types = (wanted.type_k, wanted.type_v) if wanted is not None else None
+        self._open_settings(cast("CacheTypes | None", types))
+
+    def action_quality(self) -> None:
+        """What other cache types would do to this chat; the inspector stays below."""
+        from kvchat.ui.quality import Quality
+
+        read = self._read
+        self.app.push_screen(Quality(self._room, read.ids, read.subject, prompt_speed(self._turns)))
 
     def action_export(self) -> None:
         """Everything as a text file."""
@@ -207,4 +219,5 @@ class Inspector(ModalScreen[None]):
 
     def action_leave(self) -> None:
         """Back to the chat."""
-        self.dismiss(None)
+        if is_on_top(self):
+            self.dismiss(None)

@@ -19,7 +19,7 @@ from kvchat.conversation import LiveTurn, read_usage
 from kvchat.ui.context_bar import FREE, Look, Stretch, bar, filled
 
 Origin = Literal["resident", "pages", "checkpoint", "computed", "written", "missing"]
-Who = Literal["user", "assistant", "unknown", "live"]
+Who = Literal["system", "user", "assistant", "unknown", "live"]
 
 ORIGINS: dict[Origin, Look] = {
     "resident": Look("█", "$primary"),
@@ -38,6 +38,7 @@ ORIGIN_WORDS: dict[Origin, str] = {
     "missing": "to compute",
 }
 SPEAKERS: dict[Who, Look] = {
+    "system": Look("▌", "$foreground"),
     "user": Look("▀", "$accent"),
     "assistant": Look("▄", "$primary"),
     "unknown": Look("?", "$meta"),
@@ -46,12 +47,13 @@ SPEAKERS: dict[Who, Look] = {
 USED = Look("━", "$primary")
 WINDOW = Look("━", "$accent")
 LABEL_CELLS = 10
+BOS = 1  # token before everything, that is no system prompt
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The tokens of a message. "live": of the answer in progress; "unknown": of messages that cannot be told apart,
-    since the running model has no ids of them."""
+    """The tokens of a message. "system": of what stands before the first one, the system prompt; "live": of the answer
+    in progress; "unknown": of messages that cannot be told apart, since the running model has no ids of them."""
 
     who: Who
     tokens: int
@@ -60,8 +62,8 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class ContextView:
     """`used` of `reserved` cells (0: there is no context) at the moment that `when` names. `parts` and `origins` divide
-    the same tokens, in order; what is "missing" of them is in no cell. `system`: the first message has the system
-    prompt before it, in the same ids."""
+    the same tokens, in order; what is "missing" of them is in no cell. `system`: the chat has a system prompt of its
+    own."""
 
     when: str = ""
     used: int = 0
@@ -73,13 +75,15 @@ class ContextView:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """Of the messages, `prompt` tokens were read and `written` tokens answered."""
+    """Of the messages, `prompt` tokens were read and `written` tokens answered. The first `system` of the prompt are
+    the system prompt; 0: it is not told apart."""
 
     when: str
     messages: Sequence[Message]
     prompt: int
     written: int
     origins: dict[Origin, int]
+    system: int
     live: bool = False
 
 
@@ -99,7 +103,10 @@ def context_view(
         return ContextView("nothing is read yet", 0, reserved, system=system)
     origins = tuple((origin, count) for origin, count in moment.origins.items() if count > 0)
     used = sum(count for origin, count in origins if origin != "missing")
-    return ContextView(moment.when, used, reserved, tuple(_parts(moment, lengths)), origins, system)
+    parts = tuple(_parts(moment, lengths))
+    if moment.system > (0 if system else BOS):
+        parts = tuple(_apart(parts, moment.system))
+    return ContextView(moment.when, used, reserved, parts, origins, system)
 
 
 def _now(messages: Sequence[Message], live: LiveTurn | None, generated: int) -> _Moment | None:
@@ -116,7 +123,8 @@ def _now(messages: Sequence[Message], live: LiveTurn | None, generated: int) -> 
         "missing": restored.computed - done,
         "written": generated,
     }
-    return _Moment("now", messages, restored.reused + restored.computed, generated, origins, live=True)
+    prompt = restored.reused + restored.computed
+    return _Moment("now", messages, prompt, generated, origins, live.system_tokens, live=True)
 
 
 def _warmed(messages: Sequence[Message], lengths: Mapping[str, int], warmed: Warmed | None) -> _Moment | None:
@@ -130,14 +138,14 @@ def _warmed(messages: Sequence[Message], lengths: Mapping[str, int], warmed: War
         "checkpoint": warmed.checkpoint,
         "missing": warmed.tokens - warmed.reused,
     }
-    return _Moment("brought back, before the next turn", known, warmed.tokens, 0, origins)
+    return _Moment("brought back, before the next turn", known, warmed.tokens, 0, origins, warmed.system_tokens)
 
 
 def _after_last_turn(messages: Sequence[Message]) -> _Moment | None:
     """As the last answer of the branch left it."""
     for end in range(len(messages), 0, -1):
         usage = read_usage(messages[end - 1])
-        if usage is None or not usage.cells:
+        if usage is None or not usage.cells or usage.excess:
             continue
         read = min(usage.cells, usage.reused + usage.computed)
         written = usage.cells - read
@@ -148,7 +156,7 @@ def _after_last_turn(messages: Sequence[Message]) -> _Moment | None:
             "computed": read - usage.reused,
             "written": written,
         }
-        return _Moment("after the last turn", messages[:end], read, written, origins)
+        return _Moment("after the last turn", messages[:end], read, written, origins, usage.system_tokens)
     return None
 
 
@@ -174,6 +182,17 @@ def _parts(moment: _Moment, lengths: Mapping[str, int]) -> Iterator[Part]:
         yield Part("live" if moment.live else last.role, left)
 
 
+def _apart(parts: Sequence[Part], system: int) -> Iterator[Part]:
+    """The system prompt apart from the first part, which begins with it."""
+    for part in parts:
+        taken = min(system, part.tokens)
+        system -= taken
+        if taken:
+            yield Part("system", taken)
+        if taken < part.tokens:
+            yield Part(part.who, part.tokens - taken)
+
+
 # ------------------------------------------------------------------ in lines
 
 
@@ -192,9 +211,7 @@ def context_lines(view: ContextView, width: int, window: int | None = None) -> l
     if window is not None:
         kept = [Stretch(window, FREE), Stretch(view.used - window, WINDOW), Stretch(total - view.used, FREE)]
         lines.append(_labelled("window", bar(kept, cells)))
-    lines.append(_fitting(_speakers(view), width))
-    lines.append(_fitting(_sources(view), width))
-    return lines
+    return [*lines, *_fitting(_speakers(view), width), *_fitting(_sources(view), width)]
 
 
 def _cells_line(view: ContextView, cells: int) -> Content:
@@ -213,13 +230,20 @@ def _labelled(label: str, content: Content) -> Content:
 
 def _speakers(view: ContextView) -> Iterator[tuple[Content, str]]:
     """The legend of the messages, most wanted first: (glyph, words)."""
-    words: dict[Who, str] = {"user": "you", "assistant": "answers", "unknown": "not told apart", "live": "in progress"}
+    words: dict[Who, str] = {
+        "system": "system prompt" if view.system else "the template's system prompt",
+        "user": "you",
+        "assistant": "answers",
+        "unknown": "not told apart",
+        "live": "in progress",
+    }
+    apart = any(part.who == "system" for part in view.parts)
     for who, look in SPEAKERS.items():
         found = [part.tokens for part in view.parts if part.who == who]
         if not found:
             continue
         times = f" ×{len(found)}" if who in ("user", "assistant") else ""
-        system = ", system prompt with the first" if who == "user" and view.system else ""
+        system = ", system prompt among them" if who == "user" and view.system and not apart else ""
         yield Content.styled(look.glyph, look.style), f" {words[who]}{times} {sum(found):,}{system}"
 
 
@@ -231,11 +255,17 @@ def _sources(view: ContextView) -> Iterator[tuple[Content, str]]:
         yield Content.styled(FREE.glyph, FREE.style), f" free {view.reserved - view.used:,}"
 
 
-def _fitting(items: Iterator[tuple[Content, str]], width: int) -> Content:
-    """The legend in one line; closer together where it is too long."""
-    found = list(items)
+def _fitting(items: Iterator[tuple[Content, str]], width: int) -> list[Content]:
+    """The legend in one line, closer together where it is too long, or in as many as it takes."""
+    found = [Content.assemble(glyph, words) for glyph, words in items]
     for gap in ("   ", "  ", " "):
-        line = Content(gap).join([Content.assemble(glyph, words) for glyph, words in found])
+        line = Content(gap).join(found)
         if line.cell_length <= width:
-            break
-    return line
+            return [line]
+    lines = found[:1]
+    for each in found[1:]:
+        if lines[-1].cell_length + 2 + each.cell_length <= width:
+            lines[-1] = Content("  ").join([lines[-1], each])
+        else:
+            lines.append(each)
+    return lines

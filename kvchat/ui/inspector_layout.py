@@ -14,9 +14,10 @@ from kvchat.ui.inspector_turns import ChartName
 from kvchat.ui.meters import shortened
 
 Panel = Literal["context", "store", "memory", "turns"] | ChartName
-CHART_PANELS: tuple[ChartName, ...] = ("first", "speed", "tokens")
+CHART_PANELS: tuple[ChartName, ...] = ("first", "speed", "tokens", "drafts")
 
 WIDE = 108  # cells from which panels stand side by side
+NARROWEST_CHART = 35  # cells of one that stands beside others
 FRAME = 2  # lines and, with a blank on each side, 4 cells
 _CHART_LINES, _TALLEST_CHART = 7, 14
 _FEWEST_TURNS = 5
@@ -30,12 +31,13 @@ class Row:
     height: int
 
 
-def pages(width: int, height: int, lines: Mapping[Panel, int]) -> list[list[Row]]:
+def pages(width: int, height: int, lines: Mapping[Panel, int], *, drafted: bool = False) -> list[list[Row]]:
     """Rows of panels, page by page: as many to a page as fit into `height`. `lines`: how many those panels have whose
-    height is known; charts and turns share what is left."""
+    height is known; charts and turns share what is left. `drafted`: the chart of drafts has something to show."""
     found: list[list[Row]] = [[]]
     free = height
-    for row in _rows(width, lines):
+    charts = CHART_PANELS if drafted else tuple(panel for panel in CHART_PANELS if panel != "drafts")
+    for row in _rows(width, lines, charts):
         needed = min(row.height, height)
         if found[-1] and needed > free:
             found.append([])
@@ -45,8 +47,9 @@ def pages(width: int, height: int, lines: Mapping[Panel, int]) -> list[list[Row]
     return [list(_stretched(page, height)) for page in found]
 
 
-def _rows(width: int, lines: Mapping[Panel, int]) -> Iterator[Row]:
-    """All rows in their order, none higher than it must be."""
+def _rows(width: int, lines: Mapping[Panel, int], charts: Sequence[ChartName]) -> Iterator[Row]:
+    """All rows in their order, none higher than it must be. Charts that have no room beside the others stand behind the
+    turns."""
 
     def fixed(*panels: Panel) -> Row:
         return Row(panels, max(lines[panel] for panel in panels) + FRAME)
@@ -54,13 +57,15 @@ def _rows(width: int, lines: Mapping[Panel, int]) -> Iterator[Row]:
     yield fixed("context")
     if width >= WIDE:
         yield fixed("memory", "store")
-        yield Row(CHART_PANELS, _CHART_LINES)
+        beside = max(3, width // NARROWEST_CHART)
+        yield Row(tuple(charts[:beside]), _CHART_LINES)
         yield Row(("turns",), _FEWEST_TURNS)
+        yield from (Row((panel,), _CHART_LINES) for panel in charts[beside:])
     else:
         yield fixed("store")
         yield fixed("memory")
         yield Row(("turns",), _FEWEST_TURNS)
-        yield from (Row((panel,), _CHART_LINES) for panel in CHART_PANELS)
+        yield from (Row((panel,), _CHART_LINES) for panel in charts)
 
 
 def _stretched(page: Sequence[Row], height: int) -> Iterator[Row]:

@@ -32,7 +32,8 @@ NO_BAR = Look(" ", "")
 @dataclass(frozen=True, slots=True)
 class MemoryView:
     """`plan` is that of the context as it was built, or before there is one, as it would be. `choices`: what the cache
-    types would take at this context, `now` which of them is the plan's. `cache`: what is allocated."""
+    types would take at this context, `now` which of them is the plan's. `cache`: what is allocated. `draft_weights`:
+    bytes of those of the draft model, 0 without one."""
 
     plan: Plan
     running: bool
@@ -40,15 +41,18 @@ class MemoryView:
     now: int
     geometry: Geometry
     cache: Ledger | None
+    draft_weights: int = 0
 
 
-def memory_view(facts: ModelFacts, config: EngineConfig, ready: Ready | None, memory: Memory) -> MemoryView | str:
-    """The view, or why there is none. `ready` tells of the engine that runs with `config`."""
+def memory_view(
+    facts: ModelFacts, config: EngineConfig, ready: Ready | None, memory: Memory, draft: ModelFacts | None = None
+) -> MemoryView | str:
+    """The view, or why there is none. `ready` tells of the engine that runs with `config`, `draft` of its drafter."""
     built = config if ready is None else _as_built(config, ready)
-    plan = plan_for(facts, built, memory)
+    plan = plan_for(facts, built, memory, draft)
     if plan is None or facts.geometry is None:
         return facts.problem
-    others = plan_for(facts, replace(config, context=plan.context), memory)
+    others = plan_for(facts, replace(config, context=plan.context), memory, draft)
     needs = list(others.needs) if others is not None else []
     now = next((at for at, need in enumerate(needs) if need.types == plan.chosen.types), None)
     if now is None:
@@ -56,7 +60,8 @@ def memory_view(facts: ModelFacts, config: EngineConfig, ready: Ready | None, me
         needs.insert(0, plan.chosen)
     needs[now] = plan.chosen
     cache = _allocated(facts.geometry, plan, built)
-    return MemoryView(plan, ready is not None, tuple(needs), now, facts.geometry, cache)
+    weights = draft.subject.size if draft is not None and draft.subject is not None else 0
+    return MemoryView(plan, ready is not None, tuple(needs), now, facts.geometry, cache, weights)
 
 
 def _as_built(config: EngineConfig, ready: Ready) -> EngineConfig:
@@ -82,7 +87,7 @@ def memory_lines(view: MemoryView, marked: int, width: int) -> list[Content]:
     """What the marked types would take in parts and in all, and all types beside each other."""
     need = view.choices[marked]
     most = max((each.total_bytes for each in view.choices), default=0) or 1
-    lines = [_row(label, size, most, width) for label, size in _parts(view.plan, need)]
+    lines = [_row(label, size, most, width) for label, size in _parts(view, need)]
     lines.append(_total(view, need, width))
     lines.append(_heading(view))
     return [*lines, *(_choice(view, at, at == marked, width) for at in range(len(view.choices)))]
@@ -116,8 +121,8 @@ def window_line(view: MemoryView) -> str:
     return f"{part}; {cache.full.layers} keep all in {cache.full.cells:,}" if cache.full.layers else part
 
 
-def _parts(plan: Plan, need: Need) -> Iterator[tuple[str, int]]:
-    yield "weights", plan.weights_bytes
+def _parts(view: MemoryView, need: Need) -> Iterator[tuple[str, int]]:
+    yield "weights", view.plan.weights_bytes
     if need.refusal is not None:
         return
     if need.kv_bytes:
@@ -126,7 +131,9 @@ def _parts(plan: Plan, need: Need) -> Iterator[tuple[str, int]]:
         yield "recurrent state", need.state_bytes
     yield "compute (estimate)", need.compute_bytes
     if need.draft_bytes:
-        yield "draft model", need.draft_bytes
+        yield "draft weights", view.draft_weights
+        yield "draft KV", need.draft_kv_bytes
+        yield "draft compute (est.)", need.draft_bytes - need.draft_kv_bytes - view.draft_weights
 
 
 def _row(label: str, size: int, most: int, width: int) -> Content:

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from kvchat.backend.protocol import Ready
+from kvchat.kv.needs import Need
 from kvchat.ui.display import display_line
 from kvchat.ui.inspector_context import ContextView, context_lines
 from kvchat.ui.inspector_layout import Panel, Row, beside, box, pages, widths
 from kvchat.ui.inspector_memory import MemoryView, held_line, memory_lines, what_if, window_line
 from kvchat.ui.inspector_store import StoreView, store_lines
-from kvchat.ui.inspector_turns import CHARTS, TurnRow, chart_lines, table_lines
+from kvchat.ui.inspector_turns import CHARTS, TurnRow, chart_lines, drafted, table_lines
+from kvchat.ui.key_hints import told
+from kvchat.ui.keys import BUILT_IN, Keys
 from kvchat.ui.meters import shortened
 
 HEAD_LINES = 2  # the heading and the keys
@@ -56,17 +59,17 @@ class Page:
     hidden: int = 0
 
 
-def page(findings: Findings, place: Place, width: int, height: int) -> Page:
-    """One page, as wide and high as the screen."""
-    layout = pages(width, max(1, height - HEAD_LINES), _heights(findings, width))
+def page(findings: Findings, place: Place, width: int, height: int, keys: Keys = BUILT_IN) -> Page:
+    """One page, as wide and high as the screen. `keys` are those that are told in its last line."""
+    room = max(1, height - HEAD_LINES)
+    layout = pages(width, room, _heights(findings, width), drafted=drafted(findings.turns))
     number = place.page % len(layout)
     body = [line for row in layout[number] for line in _drawn(row, findings, place, width)]
-    room = max(1, height - HEAD_LINES)
     lines = [
         Content.styled(shortened(heading(findings), width), "$primary"),
         *body[:room],
         *[Content("")] * (room - len(body)),
-        _keys(number, len(layout), width),
+        _keys(findings, place, (number, len(layout)), width, keys),
     ]
     seen = sum(row.height - 3 for row in layout[number] if "turns" in row.panels)
     return Page(tuple(lines[:height]), len(layout), max(0, len(findings.turns) - seen) if seen else 0)
@@ -91,7 +94,9 @@ def report(findings: Findings) -> str:
     for panel in ("context", "memory", "store"):
         lines = _lines(panel, findings, Place(), width, 0)
         parts.append(_paragraph(_words(panel, findings, Place())[0], lines))
-    for chart in CHARTS.values():
+    for name, chart in CHARTS.items():
+        if name == "drafts" and not drafted(findings.turns):
+            continue
         drawn = chart_lines(chart, findings.turns, width - 2, 12)
         parts.append(_paragraph(f"{chart.title}  {chart.below}".rstrip(), drawn))
     table = table_lines(findings.turns, width, len(findings.turns) + 1)
@@ -120,7 +125,7 @@ def _drawn(row: Row, findings: Findings, place: Place, width: int) -> list[Conte
 
 def _words(panel: Panel, findings: Findings, place: Place) -> tuple[str, str]:
     """What stands in the upper and in the lower edge of a panel."""
-    if panel in ("first", "speed", "tokens"):
+    if panel in ("first", "speed", "tokens", "drafts"):
         return CHARTS[panel].title, CHARTS[panel].below
     if panel == "context" and findings.context.parts:
         return f"{TITLES[panel]} · {findings.context.when}", ""
@@ -130,6 +135,14 @@ def _words(panel: Panel, findings: Findings, place: Place) -> tuple[str, str]:
         said = what_if(findings.memory, _marked(findings.memory, place))
         return " · ".join(filter(None, (TITLES[panel], said))), ""
     return TITLES[panel], ""
+
+
+def looked_at(findings: Findings, place: Place) -> Need | None:
+    """What other cache types would take than those of now, when the person looks at some."""
+    memory = findings.memory
+    if isinstance(memory, str) or _marked(memory, place) == memory.now:
+        return None
+    return memory.choices[_marked(memory, place)]
 
 
 def _marked(memory: MemoryView, place: Place) -> int:
@@ -166,12 +179,24 @@ def _context(findings: Findings, width: int) -> Iterator[Content]:
         yield Content.styled(shortened(line, width), "$meta")
 
 
-KEYS = ("esc back", "←→ types", "⏎ settings", "e export", "↑↓ turns")
+PAGES = "{inspector.next|inspector.previous} "
+KEYS = (
+    "{inspector.leave} back",
+    "{inspector.left}{inspector.right} types",
+    "{inspector.settings} settings",
+    "{inspector.export} export",
+    "{inspector.quality} check quality",
+    "{inspector.up}{inspector.down} turns",
+)
 
 
-def _keys(number: int, count: int, width: int) -> Content:
-    """As many of the keys as fit."""
-    keys = [f"tab {number + 1}/{count}", *KEYS] if count > 1 else list(KEYS)
+def _keys(findings: Findings, place: Place, layout: tuple[int, int], width: int, keys_in_force: Keys) -> Content:
+    """As many of the keys as fit. `layout` is the number of the page, and how many there are."""
+    number, count = layout
+    wanted = looked_at(findings, place)
+    into = f"{KEYS[2]} with {wanted.types}" if wanted else KEYS[2]
+    parts = (*KEYS[:2], into, *KEYS[3:])
+    keys = told([f"{PAGES}{number + 1}/{count}", *parts] if count > 1 else parts, keys_in_force)
     while len(keys) > 1 and len("  ".join(keys)) + 2 > width:
         keys.pop()
     return Content.styled(" " + "  ".join(keys), "$meta")

@@ -17,6 +17,7 @@ from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Chat, Message
 from kvchat.conversation.turns import ids_key
 from kvchat.errors import KvchatError
+from kvchat.kv.needs import Subject
 from kvchat.ui.inspector_memory import MemoryView, memory_view
 from kvchat.ui.inspector_store import StoreView, store_view
 from kvchat.ui.model_facts import ModelFacts, model_at, read_facts
@@ -24,17 +25,20 @@ from kvchat.ui.model_facts import ModelFacts, model_at, read_facts
 if TYPE_CHECKING:
     from kvchat.ui.room import Room
 
-NO_MODEL = "No model is chosen. F2 chooses one."
+NO_MODEL = "No model is chosen yet."
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """`lengths`: number of token ids by message, where the running model has ids. `answers` have no texts."""
+    """`lengths`: number of token ids by message, where the running model has ids; `ids`: those of the branch up to the
+    first message without. `answers` have no texts. `subject` None: there is no model that can be run."""
 
     lengths: Mapping[str, int] = field(default_factory=dict)
+    ids: tuple[int, ...] = ()
     answers: tuple[Message, ...] = ()
     memory: MemoryView | str = "reading"
     store: StoreView | str = "reading"
+    subject: Subject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class Reading:
         self._done = done
         self._told = failed
         self._facts: ModelFacts | None = None
+        self._draft: ModelFacts | None = None
         self._reading = self._again = False
 
     def begin(self) -> None:
@@ -82,7 +87,9 @@ class Reading:
         def look() -> Read:
             folder = room.desk.paths.kv_folder
             store = store_view(folder, question.config, question.ready, stored.ids)
-            return Read(stored.lengths, stored.answers, self._memory(question), store)
+            memory = self._memory(question)
+            subject = self._facts.subject if self._facts is not None else None
+            return Read(stored.lengths, stored.ids, stored.answers, memory, store, subject)
 
         room.aside(look, self._over, self._failed)
 
@@ -93,7 +100,20 @@ class Reading:
         facts = self._facts
         if facts is None or str(facts.model.path) != path:
             self._facts = facts = read_facts(model_at(Path(path), ()))
-        return memory_view(facts, question.config, question.ready, self._room.desk.engine.memory)
+        return memory_view(
+            facts, question.config, question.ready, self._room.desk.engine.memory, self._draft_of(question)
+        )
+
+    def _draft_of(self, question: _Question) -> ModelFacts | None:
+        """The draft model that runs or, before there is an engine, the one that is to run."""
+        ready, path = question.ready, question.config.draft_path
+        if ready is not None:
+            path = ready.draft.path if ready.draft is not None else None
+        if path is None:
+            return None
+        if self._draft is None or str(self._draft.model.path) != path:
+            self._draft = read_facts(model_at(Path(path), ()))
+        return self._draft
 
     def _over(self, read: Read) -> None:
         self._next()

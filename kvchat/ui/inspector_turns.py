@@ -6,7 +6,7 @@ engine noted it then; nothing is extrapolated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,14 +15,16 @@ from textual.content import Content
 from kvchat.backend.values import Usage
 from kvchat.chats.types import Message
 from kvchat.conversation import read_usage
+from kvchat.conversation.draft_words import accepted_share
 from kvchat.ui.inspector_context import ORIGINS
 from kvchat.ui.meters import shortened
 from kvchat.ui.plot import Series, plot
 from kvchat.ui.wording import duration, source
 
 ENDINGS = {"cancelled": "stopped", "length": "token limit", "context": "context full", "died": "engine died"}
+_FEWEST_TOKENS = 16  # of a prompt whose speed means something
 NOTHING_YET = "No turn has been measured yet."
-ChartName = Literal["first", "speed", "tokens"]
+ChartName = Literal["first", "speed", "tokens", "drafts"]
 MEASURED, REUSE, WITHOUT = "●─", "◆╌", "○┄"
 
 
@@ -51,15 +53,37 @@ class TurnRow:
         """The same, had nothing been reused: what computing the reused tokens took then comes on top."""
         return self.first + self.usage.saved_seconds if self.first is not None else None
 
+    @property
+    def accepted(self) -> float | None:
+        """The part of the drafted tokens that stood."""
+        return accepted_share(self.usage.draft_proposed, self.usage.draft_accepted)
+
+    @property
+    def speedup(self) -> float | None:
+        """Decode speed against plain decoding; 1 for a turn in which nothing was drafted."""
+        if self.accepted is None:
+            return 1.0 if self.speed is not None else None
+        return self.usage.draft_speedup or None
+
 
 def turn_rows(answers: Sequence[Message], shown: Collection[str]) -> tuple[TurnRow, ...]:
-    """The turns that the engine reported on, the oldest first. `shown`: ids of the messages of the branch."""
-    found = [(message, read_usage(message)) for message in answers]
-    told = [(message, usage) for message, usage in found if usage is not None and usage.prompt_tokens]
+    """The turns that the engine carried out, the oldest first. `shown`: ids of the messages of the branch."""
+    found = [(message, usage) for message in answers if (usage := read_usage(message)) is not None]
+    told = [(message, usage) for message, usage in found if usage.prompt_tokens and not usage.excess]
     return tuple(
         TurnRow(number, usage, message.finish or "", message.id in shown)
         for number, (message, usage) in enumerate(told, 1)
     )
+
+
+def prompt_speed(rows: Sequence[TurnRow]) -> float | None:
+    """Tokens a second of the newest prompt that was long enough to tell, None: none was."""
+    told = (
+        row.usage.computed / row.usage.prefill_seconds
+        for row in reversed(rows)
+        if row.usage.computed >= _FEWEST_TOKENS and row.usage.prefill_seconds > 0
+    )
+    return next(told, None)
 
 
 # ------------------------------------------------------------------ the table
@@ -74,7 +98,7 @@ def _glyphs(row: TurnRow) -> str:
 
 
 def _words(row: TurnRow) -> str:
-    return source(row.usage.resident, row.usage.pages, row.usage.checkpoint) or "-"
+    return source(row.usage) or "-"
 
 
 def _note(row: TurnRow) -> str:
@@ -90,6 +114,7 @@ GLYPHS: Column = ("from", _glyphs)
 COMPUTED: Column = ("computed", lambda row: f"{row.usage.computed:,}")
 FIRST: Column = ("first", lambda row: f"{row.first:.2f} s" if row.first is not None else "-")
 SPEED: Column = ("tok/s", lambda row: f"{row.speed:,.1f}" if row.speed is not None else "-")
+DRAFTS: Column = ("draft", lambda row: f"{row.accepted:.0%}" if row.accepted is not None else "-")
 SAVED: Column = ("saved", lambda row: duration(row.usage.saved_seconds) if row.usage.saved_seconds else "-")
 
 # The most columns that fit are taken; where the sources are glyphs, they are those of the context bar.
@@ -123,13 +148,27 @@ def table_lines(rows: Sequence[TurnRow], width: int, height: int, first: int = 0
 
 
 def _form(rows: Sequence[TurnRow], width: int) -> tuple[tuple[Column, ...], list[int]]:
-    """The columns that fit, and how wide they are for all turns, so that nothing moves when the table does."""
+    """The columns that fit, and how wide they are for all turns, so that nothing moves when the table does. Drafts have
+    one where there were any."""
     widths: list[int] = []
-    for form in FORMS:
+    form: tuple[Column, ...] = ()
+    for form in _with_drafts(FORMS) if drafted(rows) else FORMS:
         widths = [max(len(title), *(len(text(row)) for row in rows)) for title, text in form]
         if sum(widths) + len(form) + NOTE_CELLS <= width:
-            return form, widths
-    return FORMS[-1], widths
+            break
+    return form, widths
+
+
+def _with_drafts(forms: Sequence[tuple[Column, ...]]) -> Iterator[tuple[Column, ...]]:
+    """Behind the speed, which they are the reason for; the narrowest form has neither."""
+    for form in forms:
+        at = form.index(SPEED) + 1 if SPEED in form else len(form)
+        yield (*form[:at], DRAFTS, *form[at:]) if SPEED in form else form
+
+
+def drafted(rows: Sequence[TurnRow]) -> bool:
+    """Whether anything was drafted in one of these turns."""
+    return any(row.accepted is not None for row in rows)
 
 
 # ------------------------------------------------------------------ the plots
@@ -164,10 +203,20 @@ def _prompts(rows: Sequence[TurnRow]) -> tuple[Series, ...]:
     )
 
 
+def _drafts(rows: Sequence[TurnRow]) -> tuple[Series, ...]:
+    accepted = _points([(row.number, row.accepted) for row in rows])
+    return (
+        _without([(row.number, 1.0 if row.speed is not None else None) for row in rows]),
+        Series(accepted, "$success", REUSE[0], dots=3, gap=2),
+        _measured([(row.number, row.speedup) for row in rows], "$primary"),
+    )
+
+
 CHARTS: dict[ChartName, Chart] = {
     "first": Chart(f"First token, s  {MEASURED} measured", f"{WITHOUT} without cache, as computed then", _first_tokens),
     "speed": Chart(f"Answer, tokens/s  {MEASURED} measured", "", _speeds),
     "tokens": Chart(f"Prompt  {MEASURED} computed  {REUSE} reused", f"{WITHOUT} computed without cache: all", _prompts),
+    "drafts": Chart(f"Drafts  {MEASURED} times plain  {REUSE} accepted", f"{WITHOUT} plain decoding", _drafts),
 }
 
 

@@ -33,25 +33,27 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A place where keys count: the widgets that have them, and its name for a person."""
+    """A place where keys count: its name for a person, the widgets that have them, and how the names of its actions
+    begin."""
 
     title: str
     classes: tuple[str, ...]
+    places: tuple[str, ...]
 
 
 SECTIONS = (
-    Section("Writing", ("prompt.Prompt",)),
-    Section("Browsing messages", ("browse_bar.BrowseBar",)),
-    Section("List of chats", ("sidebar.ChatList", "sidebar.Filter")),
-    Section("Chat", ("chat_screen.ChatScreen",)),
-    Section("Everywhere", ("app.KvchatApp",)),
-    Section("Settings", ("settings_screen.SettingsScreen",)),
-    Section("Models", ("model_picker.ModelPicker",)),
-    Section("KV inspector", ("inspector.Inspector",)),
-    Section("First run", ("first_run.FirstRun", "cache_choice.CacheChoice")),
-    Section("Questions", ("dialogs.Confirm", "dialogs.AskLine", "fit_question.FitQuestion")),
-    Section("Palette and help", ("listing.Listing", "palette.Palette")),
-    Section("A line with a list", ("inline_keys.LineInput",)),
+    Section("Writing", ("prompt.Prompt",), ("prompt",)),
+    Section("Browsing messages", ("browse_bar.BrowseBar",), ("browse",)),
+    Section("List of chats", ("sidebar.ChatList", "sidebar.Filter"), ("chats", "filter")),
+    Section("Chat", ("chat_screen.ChatScreen",), ("chat",)),
+    Section("Everywhere", ("app.KvchatApp",), ("app",)),
+    Section("Settings", ("settings_screen.SettingsScreen",), ("settings",)),
+    Section("Models", ("model_picker.ModelPicker", "pulling.Pulling"), ("picker", "pull")),
+    Section("KV inspector", ("inspector.Inspector", "quality.Quality"), ("inspector", "quality")),
+    Section("First run", ("first_run.FirstRun", "cache_choice.CacheChoice"), ("first", "cache")),
+    Section("Questions", ("dialogs.Confirm", "dialogs.AskLine", "fit_question.FitQuestion"), ("confirm", "ask", "fit")),
+    Section("Palette and help", ("listing.Listing", "palette.Palette"), ("list", "palette")),
+    Section("A line with a list", ("inline_keys.LineInput",), ("line",)),
 )
 FIXED_WORDS = {
     "prompt.send": "Send; while an answer is written, keep one message for after it",
@@ -110,6 +112,16 @@ def everything() -> Iterator[tuple[Section, Action]]:
     for section in SECTIONS:
         for action in actions(section):
             yield section, action
+
+
+def action_of(name: str) -> Action:
+    """The action with this name; only the widgets of its place are loaded. KeyError: there is none."""
+    place = name.partition(".")[0]
+    section = next((section for section in SECTIONS if place in section.places), None)
+    found = next((each for each in actions(section) if each.name == name), None) if section is not None else None
+    if found is None:
+        raise KeyError(name)
+    return found
 
 
 def sections_of(names: Sequence[str]) -> list[Section]:

@@ -87,3 +87,6 @@ class Keys:
         for name, usual in FIXED.items():
             table |= dict.fromkeys(self._wanted.get(name, ()), usual[0])
         return table
+
+
+BUILT_IN = Keys({})

@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvchat.backend.values import EngineConfig, Failure
+from kvchat.backend.choices import EngineConfig
 from kvchat.config import Settings, engine_config
 from kvchat.errors import KvchatError
 from kvchat.paths import Paths
 
 if TYPE_CHECKING:  # what these need takes a while to load, and the first frame does without
     from kvchat.backend.client import EngineClient, EngineFactory
+    from kvchat.backend.fidelity import Measure
     from kvchat.backend.protocol import Event, Forecast, Generate, Preview, Ready, Title, Warm
+    from kvchat.backend.values import Failure
     from kvchat.chats.types import Chat
     from kvchat.kv.needs import Memory
     from kvchat.library.find import ModelFile
@@ -26,7 +28,8 @@ if TYPE_CHECKING:  # what these need takes a while to load, and the first frame 
 class Survey:
     """The models that were found, where was looked, and the one to begin with; None: the person has to choose.
 
-    `known` are sentences about what does not work on this machine, found out at earlier starts.
+    `known` are sentences about what does not work on this machine, found out at earlier starts. `draft_failure`: why it
+    begins without the draft model that is set.
     """
 
     models: tuple[ModelFile, ...] = ()
@@ -34,6 +37,7 @@ class Survey:
     chosen: Path | None = None
     known: tuple[str, ...] = ()
     failure: Failure | None = None
+    draft_failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class Weighed:
     config: EngineConfig
     facts: ModelFacts
     fits: bool
+    draft: ModelFacts | None = None
 
 
 if TYPE_CHECKING:
@@ -53,10 +58,11 @@ if TYPE_CHECKING:
 def survey(settings: Settings, paths: Paths, chat: Chat | None, latest: Chat | None) -> Survey:
     """Look for models. `chat` is the one to open, `latest` the one that was used last."""
     from kvchat.backend.journal import read_report
+    from kvchat.backend.values import Failure
     from kvchat.choosing import preferred
-    from kvchat.library.find import drop_in_folders, find_models
+    from kvchat.library.find import drop_in_folders, find_models, searched
 
-    folders = drop_in_folders()
+    folders = drop_in_folders(settings.model_folders)
     models = tuple(find_models(paths, folders))
     model, failure = None, None
     try:
@@ -66,8 +72,8 @@ def survey(settings: Settings, paths: Paths, chat: Chat | None, latest: Chat | N
     else:
         if model is None and len(models) == 1:
             model = models[0]
-    searched = (paths.models_folder, *folders)
-    return Survey(models, searched, model.path if model else None, tuple(read_report(paths.state_folder)), failure)
+    chosen = model.path if model else None
+    return Survey(models, searched(paths, folders), chosen, tuple(read_report(paths.state_folder)), failure)
 
 
 def local_engine(
@@ -177,6 +183,13 @@ class EngineLink:
         if self._engine is not None:
             self._engine.title(command)
 
+    def measure(self, command: Measure) -> bool:
+        """Have cache types compared. False: there is no engine."""
+        if self._engine is None:
+            return False
+        self._engine.measure(command)
+        return True
+
     def close(self) -> None:
         """End the engine, if there is one."""
         with self._lock:
@@ -186,27 +199,40 @@ class EngineLink:
 
     def _start(self) -> None:
         from kvchat.backend.protocol import LoadFailed
-        from kvchat.choosing import as_before
+        from kvchat.choosing import as_before, with_draft
 
-        found = self._look(self._settings, self._paths, self._chat, self._latest)
+        found = self._know_draft(self._look(self._settings, self._paths, self._chat, self._latest))
         self._post(found)
         if found.failure is not None:
             self._post(LoadFailed(found.failure))
         elif found.chosen is not None:
             settings = as_before(self._settings, found.chosen, self._chat)
+            settings = with_draft(settings, found.models, found.chosen, self._chat)
             config = engine_config(settings, found.chosen, self._paths)
             if self._fits(config, found.models):
                 self._begin(config)
 
+    def _know_draft(self, found: Survey) -> Survey:
+        """Take the draft model that the settings name for a file; without it where there is none of that name."""
+        from kvchat.backend.values import Failure
+        from kvchat.choosing import named_draft
+
+        try:
+            self._settings = named_draft(self._settings, found.models)
+        except KvchatError as error:
+            self._settings = replace(self._settings, model_draft=None)
+            return replace(found, draft_failure=Failure(error.message, error.hint))
+        return found
+
     def _fits(self, config: EngineConfig, models: tuple[ModelFile, ...]) -> bool:
         """Whether the person need not be asked."""
         from kvchat.ui.model_facts import model_at, read_facts
-        from kvchat.ui.planning import fits
+        from kvchat.ui.planning import draft_facts, fits
 
-        facts = read_facts(model_at(Path(config.model_path), models))
-        fitting = fits(facts, config, self.memory)
+        facts, draft = read_facts(model_at(Path(config.model_path), models)), draft_facts(config, models)
+        fitting = fits(facts, config, self.memory, draft)
         self._held_back = None if fitting else config
-        self._post(Weighed(config, facts, fitting))
+        self._post(Weighed(config, facts, fitting, draft))
         return fitting
 
     def _pid(self) -> int | None:

@@ -17,7 +17,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from kvchat.ui.display import display_line
-from kvchat.ui.inline_keys import LineInput
+from kvchat.ui.inline_keys import LineInput, is_on_top
 from kvchat.ui.settings_row import Hint
 
 TINY = 12  # lines of a screen without room for a border
@@ -66,7 +66,7 @@ class Listing(ModalScreen[Item | None], Generic[Item]):
     ]
     NAME = ""
     PLACEHOLDER = "type to find"
-    HINTS: ClassVar[tuple[tuple[str, str], ...]] = (("⏎ choose", "choose"), ("esc back", "cancel"))
+    HINTS: ClassVar[tuple[tuple[str, str], ...]] = (("⏎ choose", "choose"), ("{list.cancel} back", "cancel"))
 
     def __init__(self) -> None:
         super().__init__()
@@ -183,6 +183,6 @@ class Listing(ModalScreen[Item | None], Generic[Item]):
 
     def end(self, item: Item | None) -> None:
         """Once, whatever was typed after it."""
-        if not self._over:
+        if not self._over and is_on_top(self):
             self._over = True
             self.dismiss(item)

@@ -4,20 +4,24 @@ headings, footers or scrolling.
 
 from __future__ import annotations
 
+from kvchat.reasoning import WITHOUT, Split, split, split_late, undecided
 from kvchat.ui.code_panel import code_of
+from kvchat.ui.entry import NO_THOUGHT, ThoughtCost
 from kvchat.ui.markdown_blocks import document
 from kvchat.ui.markdown_rows import AnyRow, Block, Runs, runs_of
 from kvchat.ui.markdown_stream import Stream
-from kvchat.ui.reasoning import Split, split, split_late, undecided
 from kvchat.ui.reasoning_rows import ReasoningRows
 
 
 class MarkdownBody:
     """Rows of a text that may grow. While it is `live`, only its end is rendered again."""
 
-    def __init__(self, text: str, width: int, *, live: bool, earlier: MarkdownBody | None = None) -> None:
-        """`earlier` is the same text at another width."""
+    def __init__(
+        self, text: str, width: int, *, live: bool, cost: ThoughtCost = NO_THOUGHT, earlier: MarkdownBody | None = None
+    ) -> None:
+        """`earlier` is the same text at another width. `cost`: what the engine says of its reasoning."""
         self._width = width
+        self._cost = cost
         self._live = live
         self._timed = live and not text
         before = None if earlier is None else earlier._reasoning
@@ -30,6 +34,10 @@ class MarkdownBody:
         self._settle(text)
 
     # ------------------------------------------------------------------ text
+
+    def told(self, cost: ThoughtCost) -> None:
+        """What the engine says of the reasoning in the text that comes next."""
+        self._cost = cost
 
     def grow(self, text: str) -> int:
         """More of the text, which begins with what it was. Returns the first row that changed."""
@@ -49,10 +57,8 @@ class MarkdownBody:
 
     def _settle(self, text: str) -> None:
         self._text, self._stream = text, None
-        found = split(text)
-        if found.answer == 0 and found.ended:
-            found = split_late(text)
-        if found.answer or not found.ended:
+        found = self._split(text)
+        if found != WITHOUT:
             self._think(text, found)
         if self._live:
             self._begin(text)
@@ -62,8 +68,8 @@ class MarkdownBody:
     def _begin(self, text: str) -> int:
         """As long as no answer has begun, or where it begins anew."""
         if self._reasoning is None or not self._reasoning.split.ended:
-            found = split(text)
-            if found.answer or not found.ended:
+            found = self._split(text)
+            if found != WITHOUT:
                 self._think(text, found)
                 if not found.ended:
                     return 0
@@ -73,10 +79,17 @@ class MarkdownBody:
         self._stream.feed(text)
         return 0
 
+    def _split(self, text: str) -> Split:
+        """Where the reasoning is. A reply that opens no block and yet has tokens of reasoning began inside of one."""
+        found = split(text)
+        if found == WITHOUT:
+            found = split_late(text)
+        return split(text, opened=True) if found == WITHOUT and self._cost.tokens else found
+
     def _think(self, text: str, found: Split) -> None:
         if self._reasoning is None:
             self._reasoning = ReasoningRows(self._width, found.start, timed=self._timed)
-        self._reasoning.grow(text, found)
+        self._reasoning.grow(text, found, self._cost, live=self._live)
         self._answer = found.answer
 
     # ------------------------------------------------------------------ rows

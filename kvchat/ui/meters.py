@@ -18,7 +18,7 @@ TIGHT = 0.8  # share of the memory from which a meter warns
 class MemoryNeed:
     """What a configuration takes, in bytes. `f16` is the cache of the same context with f16 for K and V, 0 where the
     model cannot have it; `now` that of the engine that runs. `compute` is an estimate. `memory` is all RAM, `free` what
-    can be had of it, `fits` whether that is enough; None where it is not known."""
+    can be had of it, `fits` whether that is enough; None where it is not known. `draft`: all of a draft model."""
 
     cache: int
     f16: int
@@ -28,10 +28,11 @@ class MemoryNeed:
     memory: int | None = None
     free: int | None = None
     fits: bool | None = None
+    draft: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.cache + self.compute
+        return self.weights + self.cache + self.compute + self.draft
 
 
 def size_text(size: int) -> str:

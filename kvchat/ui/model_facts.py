@@ -14,7 +14,7 @@ from kvchat.errors import KvchatError
 from kvchat.kv.compute import workload
 from kvchat.kv.geometry import Geometry, geometry
 from kvchat.kv.needs import Subject, subject
-from kvchat.library.find import ModelFile, check, part_paths
+from kvchat.library.find import ModelFile, check, name_of, part_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ModelFacts:
 
 def model_at(path: Path, models: Sequence[ModelFile]) -> ModelFile:
     """The model with this path; one that is not among `models` has no size yet."""
-    return next((model for model in models if model.path == path), ModelFile(path.stem, path, 0, "path"))
+    return next((model for model in models if model.path == path), ModelFile(name_of(path), path, 0, "path"))
 
 
 def read_facts(model: ModelFile) -> ModelFacts:

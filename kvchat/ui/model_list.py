@@ -53,7 +53,7 @@ def model_line(model: ModelFile, planned: Planned | None, name_cells: int) -> Co
         name,
         Content.styled(f"{size}  ", "$meta"),
         FITTING[plan.chosen.fits],
-        Content.styled(f"{plan.attention} · {trained}", "$meta"),
+        Content.styled(f"{plan.attention} · {trained}{f' · {model.source}' if model.foreign else ''}", "$meta"),
     )
 
 
@@ -95,11 +95,27 @@ class ModelList(OptionList):
         self._known: dict[Path, Planned] = {}
         self._filter = ""
         self._shown: list[ModelFile] = []
-        self._reader = PlanReader(models, configure, memory, lambda planned: self.post_message(self.Read(planned)))
+        self._configure, self._memory = configure, memory
+        self._reader = self._reads()
 
     def on_mount(self) -> None:
         """Begin to read."""
         self._reader.start()
+
+    def renew(self, models: Sequence[ModelFile], wanted: Path | None) -> None:
+        """There are other models now; `wanted` is highlighted."""
+        self._reader.stop()
+        self.models = tuple(models)
+        self._reader = self._reads()
+        self._reader.start()
+        self.fill()
+        row = next((row for row, model in enumerate(self._shown) if model.path == wanted), None)
+        self.highlighted = self.highlighted if row is None else row
+
+    def _reads(self) -> PlanReader:
+        return PlanReader(
+            self.models, self._configure, self._memory, lambda planned: self.post_message(self.Read(planned))
+        )
 
     def on_unmount(self) -> None:
         """Nobody to tell any more."""
@@ -125,6 +141,7 @@ class ModelList(OptionList):
 
     def configure(self, configure: Configure) -> None:
         """Other configurations: what is known stays until it is known anew."""
+        self._configure = configure
         self._reader.again(configure, self.chosen)
 
     def filter(self, text: str) -> None:

@@ -12,16 +12,18 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
+from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
 from kvchat.kv.needs import Memory
 from kvchat.library.find import ModelFile
-from kvchat.ui.inline_keys import LineInput
+from kvchat.ui.inline_keys import LineInput, is_on_top
 from kvchat.ui.model_facts import ModelFacts
 from kvchat.ui.model_list import ModelList, PlanLines
 from kvchat.ui.planning import Configure
 from kvchat.ui.settings_row import Hint
+from kvchat.ui.shelf import Wish
 
 TINY = 12  # lines of a screen without room for a border
 AROUND = {True: 2, False: 9}  # lines around the list on a tiny screen, on another
@@ -51,7 +53,18 @@ class ModelPicker(ModalScreen[ModelFacts | None]):
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (TINY, "-tall")]  # noqa: RUF012 (Textual declares it for instances)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+c", "cancel", "Keep the model", show=False, id="picker.cancel"),
+        Binding("ctrl+g", "want('get')", "Fetch a model", show=False, id="picker.get"),
+        Binding("ctrl+o", "want('folder')", "Look through another folder, too", show=False, id="picker.folder"),
     ]
+
+    class Wanted(Message):
+        """There are to be more models: one of the catalogue ("get"), those of a folder. Whoever can see to it tells
+        `picker.renew`."""
+
+        def __init__(self, picker: ModelPicker, wish: Wish) -> None:
+            self.picker = picker
+            self.wish: Wish = wish
+            super().__init__()
 
     def __init__(self, models: Sequence[ModelFile], current: str, configure: Configure, memory: Memory) -> None:
         super().__init__()
@@ -70,7 +83,9 @@ class ModelPicker(ModalScreen[ModelFacts | None]):
             yield Static("no model has such a name", id="none", markup=False)
             with Horizontal(id="hints"):
                 yield Hint("⏎ choose", "choose")
-                yield Hint("esc back", "cancel")
+                yield Hint("{picker.get} fetch one", "want('get')")
+                yield Hint("{picker.folder} add a folder", "want('folder')")
+                yield Hint("{picker.cancel} back", "cancel")
 
     def on_resize(self, event: events.Resize) -> None:
         """The list has what the lines around it leave."""
@@ -121,11 +136,21 @@ class ModelPicker(ModalScreen[ModelFacts | None]):
         elif model is not None:
             self._wanted = model.path
 
+    def action_want(self, wish: Wish) -> None:
+        """More models."""
+        self.post_message(self.Wanted(self, wish))
+
+    def renew(self, models: Sequence[ModelFile], wanted: Path | None) -> None:
+        """There are more now; `wanted` is the one that came."""
+        if not self._over:
+            self.query_one("#filter", LineInput).value = ""
+            self._list.renew(models, wanted)
+
     def action_cancel(self) -> None:
         """End with nothing."""
         self._end(None)
 
     def _end(self, facts: ModelFacts | None) -> None:
-        if not self._over:
+        if not self._over and is_on_top(self):
             self._over = True
             self.dismiss(facts)

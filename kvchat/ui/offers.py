@@ -36,14 +36,23 @@ class FitProblem:
     offers: tuple[Offer, ...]
 
 
-def fit_problem(facts: ModelFacts, config: EngineConfig, memory: Memory, past_tokens: int = 0) -> FitProblem | None:
+def fit_problem(
+    facts: ModelFacts,
+    config: EngineConfig,
+    memory: Memory,
+    past_tokens: int = 0,
+    draft: ModelFacts | None = None,
+) -> FitProblem | None:
     """The question about this configuration of a model. None where there is none to ask: it fits, the free memory is
     not known, or the model cannot be run or cannot have these cache types, which the engine says. `past_tokens` are
-    those of the open chat."""
-    plan = plan_for(facts, config, memory)
+    those of the open chat, `draft` is the draft model of the configuration."""
+    plan = plan_for(facts, config, memory, draft)
     if plan is None or plan.chosen.fits is not False:
         return None
-    others = [(label, config, plan_for(facts, config, memory)) for label, config in _others(plan, config)]
+    others = [
+        (label, other, plan_for(facts, other, memory, draft if other.draft_path else None))
+        for label, other in _others(plan, config)
+    ]
     fitting = [(label, config, other) for label, config, other in others if other is not None and other.chosen.fits]
     fitting.sort(key=lambda each: each[2].context < past_tokens)  # what has room for the chat goes before
     offers = tuple(_offer(label, config, other, past_tokens) for label, config, other in fitting)
@@ -66,13 +75,16 @@ def _parts(plan: Plan) -> tuple[str, ...]:
         ("KV cache", chosen.kv_bytes, f"{chosen.types}, {plan.context:,} tokens"),
         ("state", chosen.state_bytes, "the same at any context size"),
         ("computations", chosen.compute_bytes, "estimate"),
+        ("draft model", chosen.draft_bytes, "with its own KV and computations"),
         ("left free", plan.room_bytes, "for other programs"),
     )
     return tuple(f"{name:<13}{size_text(size):>9}   {said}".rstrip() for name, size, said in rows if size)
 
 
 def _others(plan: Plan, config: EngineConfig) -> Iterator[tuple[str, EngineConfig]]:
-    """The largest context, then the other types that take less, the most exact first."""
+    """Without the draft model, the largest context, then the other types that take less, the most exact first."""
+    if plan.chosen.draft_bytes:
+        yield "No draft model", replace(config, draft_path=None)
     largest = plan.chosen.largest_context or 0
     if SMALLEST_CONTEXT <= largest < plan.context:
         yield "Smaller context", replace(config, context=largest)

@@ -19,7 +19,7 @@ BAR = "▌ "
 NOTE_MARKS: dict[Kind, str] = {"info": "· ", "warning": "! ", "error": "✗ "}
 COLUMN = 96  # cells of text at most: longer lines are hard to read
 PILL = " ↓ new "
-CACHED_STRIPS = 500
+CACHED_STRIPS = 256
 
 # What each ink is painted with: a variable of the theme.
 COLORS = {
@@ -43,8 +43,13 @@ COLORS = {
     "code-comment": "$meta",
     "code-deleted": "$error",
 }
-COMPONENTS = {f"transcript--{ink}" for ink in (*COLORS, "pill")}
-CSS = "".join(f"& > .transcript--{ink} {{ color: {color}; background: $background; }}" for ink, color in COLORS.items())
+# One component for each colour, and not for each ink: Textual styles every one of them before the first frame.
+_COMPONENT = {ink: f"transcript--{color[1:]}" for ink, color in COLORS.items()} | {"mark": "transcript--mark"}
+COMPONENTS = {*_COMPONENT.values(), "transcript--pill"}
+CSS = "".join(
+    f"& > .{name} {{ color: {color}; background: $background; }}"
+    for name, color in sorted({(_COMPONENT[ink], color) for ink, color in COLORS.items()})
+)
 CSS += "& > .transcript--pill { color: $background; background: $primary; }"
 _MARKS = {"b": Style(bold=True), "i": Style(italic=True), "s": Style(strike=True)}
 
@@ -92,9 +97,9 @@ class Painter:
             self._strips[key] = strip
         return strip
 
-    def plain(self, text: str, component: str) -> Strip:
+    def plain(self, text: str, ink: str) -> Strip:
         """A line that belongs to no entry."""
-        segments = [Segment(" " * self.margin, self._style("transcript--text")), Segment(text, self._style(component))]
+        segments = [Segment(" " * self.margin, self._ink("text")), Segment(text, self._ink(ink))]
         return self._filtered(self._filled(segments))
 
     def with_pill(self, strip: Strip) -> Strip:
@@ -104,15 +109,15 @@ class Painter:
         return Strip.join([strip.crop(0, left), self._filtered(pill), strip.crop(left + len(PILL), self.width)])
 
     def _draw(self, kind: Kind, line: Line, marked: bool) -> Strip:
-        base = self._style("transcript--text")
+        base = self._ink("text")
         mark, mark_style = "  ", base
         if line.role != "blank":
             if marked:
-                mark, mark_style = BAR, self._style("transcript--mark")
+                mark, mark_style = BAR, self._ink("mark")
             elif kind == "user":
-                mark, mark_style = BAR, self._style("transcript--user")
+                mark, mark_style = BAR, self._ink("user")
             elif kind in NOTE_MARKS and line.runs and line.runs[0].start == 0:
-                mark, mark_style = NOTE_MARKS[kind], self._style(f"transcript--{kind}")
+                mark, mark_style = NOTE_MARKS[kind], self._ink(kind)
         drawn = (self._segment(kind, line, run) for run in line.runs)
         return self._filled([Segment(" " * self.margin, base), Segment(mark, mark_style), *drawn])
 
@@ -130,7 +135,7 @@ class Painter:
         style = self._inks.get(ink)
         if style is None:
             name, _, marks = ink.partition("/")
-            style = self._style(f"transcript--{name}")
+            style = self._style(_COMPONENT[name])
             for mark in marks:
                 style += _MARKS[mark]
             self._inks[ink] = style
@@ -139,7 +144,7 @@ class Painter:
     def _filled(self, segments: list[Segment]) -> Strip:
         cells = sum(cell_len(segment.text) for segment in segments)
         if cells < self.width:
-            segments.append(Segment(" " * (self.width - cells), self._style("transcript--text")))
+            segments.append(Segment(" " * (self.width - cells), self._ink("text")))
         strip = Strip(segments, max(cells, self.width))
         return strip if cells <= self.width else strip.crop(0, self.width)
 

@@ -53,8 +53,8 @@ class Palette(Listing[Entry]):
     PLACEHOLDER = "an action, a command, a chat, a model, a theme"
     HINTS: ClassVar[tuple[tuple[str, str], ...]] = (
         ("⏎ do it", "choose"),
-        ("tab write it", "put"),
-        ("esc back", "cancel"),
+        ("{palette.put} write it", "put"),
+        ("{list.cancel} back", "cancel"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "put", "Write the command into the prompt", show=False, id="palette.put"),

@@ -8,12 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from kvchat.backend.values import EngineConfig
 from kvchat.kv.needs import Memory
 from kvchat.kv.plan import Plan, Wanted, make_plan
 from kvchat.library.find import ModelFile
-from kvchat.ui.model_facts import ModelFacts, read_facts
+from kvchat.ui.model_facts import ModelFacts, model_at, read_facts
 
 Configure = Callable[[ModelFacts], EngineConfig]
 """The configuration in which a model that can be run would be used."""
@@ -27,17 +28,23 @@ class Planned:
     plan: Plan | None
 
 
-def plan_for(facts: ModelFacts, config: EngineConfig, memory: Memory) -> Plan | None:
-    """What this model takes with this configuration; None for one that cannot be run."""
+def plan_for(facts: ModelFacts, config: EngineConfig, memory: Memory, draft: ModelFacts | None = None) -> Plan | None:
+    """What this model takes with this configuration, with a draft model beside it; None for one that cannot be run. A
+    draft model that cannot be run takes nothing: the engine goes on without it."""
     if facts.subject is None:
         return None
     wanted = Wanted(config.context, config.type_k, config.type_v, config.flash_attention, config.gpu_layers)
-    return make_plan(facts.subject, memory, wanted)
+    return make_plan(facts.subject, memory, wanted, draft.subject if draft is not None else None)
 
 
-def fits(facts: ModelFacts, config: EngineConfig, memory: Memory) -> bool:
+def draft_facts(config: EngineConfig, models: Sequence[ModelFile] = ()) -> ModelFacts | None:
+    """Read the header of the draft model of a configuration; None without one."""
+    return read_facts(model_at(Path(config.draft_path), models)) if config.draft_path else None
+
+
+def fits(facts: ModelFacts, config: EngineConfig, memory: Memory, draft: ModelFacts | None = None) -> bool:
     """Whether it can be loaded without asking; what is not known, or cannot be run, does not matter."""
-    plan = plan_for(facts, config, memory)
+    plan = plan_for(facts, config, memory, draft)
     return plan is None or plan.chosen.fits is not False
 
 

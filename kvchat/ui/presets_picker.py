@@ -28,7 +28,7 @@ class PresetPicker(Listing[Preset]):
     PLACEHOLDER = "type to find a preset"
     HINTS: ClassVar[tuple[tuple[str, str], ...]] = (
         ("⏎ take", "choose"),
-        ("esc back", "cancel"),
+        ("{list.cancel} back", "cancel"),
         ("/preset save NAME keeps this chat's", ""),
     )
 

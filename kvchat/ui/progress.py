@@ -8,6 +8,7 @@ from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Loading, Read
 from kvchat.backend.values import Usage
 from kvchat.chats.types import Chat, Message
 from kvchat.conversation import LiveTurn, read_usage
+from kvchat.conversation.draft_words import accepted_share
 from kvchat.ui.display import display_line
 from kvchat.ui.status import Phase, StatusState
 from kvchat.ui.wording import source
@@ -20,6 +21,7 @@ class Progress:
         self._ready: Ready | None = None
         self._failed: LoadFailed | None = None
         self._loaded: float | None = None
+        self._loading_draft = False
         self._rebuilding = False
         self._undecided = False
         self._tokens = 0
@@ -43,8 +45,8 @@ class Progress:
     def apply(self, event: Event, now: float) -> None:
         """Take an event over; `now` is the reading of a monotonic clock in seconds."""
         match event:
-            case Loading(fraction=fraction):
-                self._loaded = fraction
+            case Loading(fraction=fraction, draft=draft):
+                self._loaded, self._loading_draft = fraction, draft
             case Ready():
                 self._ready, self._failed, self._loaded = event, None, None
                 self._rebuilding = self._undecided = False
@@ -77,10 +79,11 @@ class Progress:
             used=usage.cells,
             prompt=usage.prompt_tokens or None,
             reused=usage.reused,
-            where=source(usage.resident, usage.pages, usage.checkpoint),
+            where=source(usage),
             ttft=usage.ttft_seconds or None,
             speed=usage.decode_tokens / usage.decode_seconds if usage.decode_seconds > 0 else None,
             progress=self._loaded,
+            drafted=accepted_share(usage.draft_proposed, usage.draft_accepted),
         )
 
     def _busy(self, chat: Chat, messages: Sequence[Message], live: LiveTurn) -> StatusState:
@@ -102,18 +105,19 @@ class Progress:
             used=used + self._tokens,
             prompt=None if restored is None else restored.reused + restored.computed,
             reused=0 if restored is None else restored.reused,
-            where="" if restored is None else source(restored.resident, restored.pages, restored.checkpoint),
+            where="" if restored is None else source(restored),
             ttft=None,
             speed=speed,
             progress=progress,
             remaining=remaining,
+            drafted=accepted_share(live.drafted.proposed, live.drafted.accepted) if live.drafted else None,
         )
 
     def _without_engine(self) -> Phase:
         if self._undecided:
             return "choosing"
         if self._loaded is not None:
-            return "loading"
+            return "loading draft" if self._loading_draft else "loading"
         return "rebuilding" if self._rebuilding else "starting"
 
     def _with_engine(
@@ -129,6 +133,7 @@ class Progress:
         speed: float | None,
         progress: float | None,
         remaining: float | None = None,
+        drafted: float | None = None,
         told: str = "",
     ) -> StatusState:
         ready = self._ready
@@ -146,6 +151,7 @@ class Progress:
             speed=speed,
             progress=progress,
             remaining=remaining,
+            drafted=drafted,
             told=told,
         )
 
@@ -155,8 +161,8 @@ class Progress:
 
 
 def last_usage(messages: Sequence[Message]) -> Usage:
-    """The usage of the last answer that has one."""
+    """The usage of the last answer that has one, and whose prompt was read."""
     for message in reversed(messages):
-        if usage := read_usage(message):
+        if (usage := read_usage(message)) and not usage.excess:
             return usage
     return Usage()

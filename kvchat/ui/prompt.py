@@ -18,6 +18,7 @@ from textual.widgets import TextArea
 from kvchat.clean import clean
 from kvchat.ui.chip_area import ChipArea
 from kvchat.ui.chips import Chips, Written, is_long
+from kvchat.ui.inline_keys import run_bound
 from kvchat.ui.paste import normal
 
 NEW_LINE_KEYS = frozenset({"ctrl+j", "shift+enter", "ctrl+enter", "shift+\r"})
@@ -182,7 +183,7 @@ class Prompt(ChipArea, inherit_bindings=False):
             _take(event)
             for binding in bindings:
                 await self.run_action(binding.action)
-        else:
+        elif not await run_bound(self.screen, event):  # on its way there it would be overtaken
             await super()._on_key(event)
 
     async def _on_paste(self, event: events.Paste) -> None:

@@ -16,18 +16,21 @@ from textual.timer import Timer
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Sent
 from kvchat.errors import KvchatError
+from kvchat.ui.key_catalogue import action_of
+from kvchat.ui.key_hints import keys_at, told
 from kvchat.ui.overlay import Choice, Overlay
 from kvchat.ui.room import Room
 from kvchat.ui.wording import age
 
-KEYS = "⏎ takes   ↑↓ or ^R move   esc back to the draft"
+SEARCH = "prompt.search"  # its key moves on in what was found
+KEYS = ("{prompt.send} takes", "↑↓ or {prompt.search} move", "esc back to the draft")
 REST = 0.08  # seconds without a key before the chats are read
 PATIENCE = 3.0  # seconds that Enter waits for what is found
 MOST = 100
 LONGEST_SHOWN = 200  # characters of a text that make its line
 _BEFORE = 30  # characters before the first word that was found, where the text begins with others
 _FILES = re.compile(r"\A(?:(`{3,})[^\n`]*\n.*?\n\1\n+)+", re.DOTALL)
-_STEPS = {"up": -1, "down": 1, "ctrl+r": 1, "ctrl+p": -1}
+_STEPS = {"up": -1, "down": 1, "ctrl+p": -1}
 _LEAVES = frozenset({"escape", "ctrl+c", "ctrl+g"})
 
 
@@ -65,9 +68,9 @@ class Recall:
     async def takes(self, event: events.Key) -> bool:
         """Deal with a key; one that means nothing here ends the search and goes on to the prompt."""
         key = event.key
-        if key in _STEPS:
+        if key in _STEPS or key in self._search_keys():
             await self._wait()
-            self.step(_STEPS[key])
+            self.step(_STEPS.get(key, 1))
         elif key in _LEAVES:
             self.close()
         elif key in ("enter", "tab"):
@@ -84,6 +87,9 @@ class Recall:
             self.close()
             return False
         return True
+
+    def _search_keys(self) -> tuple[str, ...]:
+        return keys_at(self._room.screen).keys_of(SEARCH, action_of(SEARCH).usual)
 
     def paste(self, text: str) -> None:
         """Look for a pasted text."""
@@ -146,8 +152,9 @@ class Recall:
     def _show(self) -> None:
         now = time.time()
         choices = [_choice(sent, self._query, now) for sent in self._found]
+        keys = "  ".join(told(KEYS, keys_at(self._room.screen)))
         nothing = "" if choices or not self._known.is_set() else "  (nothing)"
-        self._overlay().show(f"sent before: {self._query}▏{nothing}", choices, self._marked if choices else None, KEYS)
+        self._overlay().show(f"sent before: {self._query}▏{nothing}", choices, self._marked if choices else None, keys)
 
 
 def _choice(sent: Sent, query: str, now: float) -> Choice:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvchat.backend.values import Sampling
+from kvchat.backend.values import DRAFT_MODES, Sampling
 from kvchat.config_options import BY_KEY, BadValue
 
 _STOP = re.compile(r'[\s,]*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s,"]+))\s*(?:,|$|(?=\s|"))')
@@ -19,8 +19,8 @@ _STOP = re.compile(r'[\s,]*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s,"]+))\
 
 @dataclass(frozen=True, slots=True)
 class ChatField:
-    """`name` is that in Sampling, or "history"; `key` that in config.toml. `steps` are what the arrow keys walk.
-    `words` are written in place of values of the settings file, and may be typed. `meaning`: what it does, in a
+    """`name` is that in Sampling, or "history" or "draft"; `key` that in config.toml. `steps` are what the arrow keys
+    walk. `words` are written in place of values of the settings file, and may be typed. `meaning`: what it does, in a
     sentence."""
 
     name: str
@@ -191,7 +191,8 @@ SAMPLING: tuple[ChatField, ...] = (
     ),
 )
 HISTORY = ChatField("history", "history", "History", "History", "", ("append", "exact"))
-FIELDS = {each.name: each for each in (*SAMPLING, HISTORY)}
+DRAFT = ChatField("draft", "draft", "Draft", "Draft", "", DRAFT_MODES)
+FIELDS = {each.name: each for each in (*SAMPLING, HISTORY, DRAFT)}
 
 
 def sampling_words(values: Mapping[str, Any]) -> str:

@@ -50,7 +50,7 @@ class PartedScreen(Screen[None]):
     def _ahead(self) -> Ahead:
         from kvchat.ui.ahead import Ahead
 
-        return Ahead(self.room)
+        return Ahead(self.room, lambda: self._sending.edited)
 
     @cached_property
     def _sending(self) -> Sending:

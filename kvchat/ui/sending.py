@@ -12,6 +12,7 @@ from kvchat.chats.types import Message
 from kvchat.errors import KvchatError
 from kvchat.ui.chips import Written
 from kvchat.ui.files_reading import read_block
+from kvchat.ui.key_hints import keys_at, told
 from kvchat.ui.room import Room
 from kvchat.ui.wording import clock
 
@@ -48,7 +49,7 @@ class Sending:
             self._show_chip()
         else:
             self._give_back(text)
-            self._room.toast("One message waits already; Esc takes it back.")
+            self._room.toast("; ".join(("One message waits already", *self._told("{chat.stop} takes it back"))))
 
     def attach(self, written: Written) -> None:
         """Send a message with what stands in its files now; it comes back when one of them cannot be read."""
@@ -194,6 +195,11 @@ class Sending:
         self._show_chip()
 
     @property
+    def edited(self) -> str | None:
+        """The message that is being edited."""
+        return self._edited.id if self._edited is not None else None
+
+    @property
     def unsent(self) -> Written:
         """All that was written and is in no message: what waits, the draft, and an edit that changed something."""
         prompt = self._room.prompt.written
@@ -208,8 +214,12 @@ class Sending:
     def _show_chip(self) -> None:
         chip = self._room.chip
         if self._edited is not None:
-            chip.say("editing", f"your message of {clock(self._edited.created)}", "⏎ sends it as a branch, esc cancels")
+            keys = self._told("{prompt.send} sends it as a branch", "{chat.stop} cancels")
+            chip.say("editing", f"your message of {clock(self._edited.created)}", keys)
         elif self._queued is not None:
-            chip.say("next", self._queued, "esc takes it back")
+            chip.say("next", self._queued, self._told("{chat.stop} takes it back"))
         else:
             chip.clear()
+
+    def _told(self, *parts: str) -> list[str]:
+        return told(parts, keys_at(self._room.screen))

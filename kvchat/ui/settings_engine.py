@@ -12,13 +12,16 @@ from dataclasses import dataclass, replace
 from textual.content import Content
 
 from kvchat.backend.protocol import Previewed, Ready
-from kvchat.backend.values import EngineConfig
+from kvchat.backend.values import CacheType, EngineConfig
 from kvchat.config_options import BadValue
 from kvchat.kv.needs import Memory
 from kvchat.kv.plan import Plan
 from kvchat.ui import settings_words as words
 from kvchat.ui.meters import cache_meter, total_meter
 from kvchat.ui.model_facts import ModelFacts
+from kvchat.ui.sampling_fields import DRAFT
+from kvchat.ui.settings_draft import HOLDS, DraftFields, still_drafts
+from kvchat.ui.settings_draft import LABELS as DRAFT_LABELS
 from kvchat.ui.settings_fields import (
     FIELDS,
     LABELS,
@@ -32,8 +35,10 @@ from kvchat.ui.settings_fields import (
     value_text,
     with_typed,
 )
-from kvchat.ui.settings_pages import Page
+from kvchat.ui.settings_pages import ChatDraft, Page
 from kvchat.ui.settings_row import RowState
+
+CacheTypes = tuple[CacheType, CacheType]  # of K and of V
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,9 @@ class EngineDraft:
         self.ready, self.started, self.past_tokens, self.machine = ready, started, past_tokens, machine
         self.config = started
         self.facts: ModelFacts | None = None
-        self.adapted = ""  # what had to be changed for the model that was picked
+        self.draft_facts: ModelFacts | None = None
+        self.adapted = ""  # what had to be changed for the model or the types that were picked
+        self.opening: CacheTypes | None = None  # to be chosen as soon as the model is known
         self._chosen = chosen
         self._previewed: Previewed | None = None
         self._asked: EngineConfig | None = None
@@ -81,6 +88,29 @@ class EngineDraft:
         """The header of the model that is chosen was read."""
         self.facts = facts
         self._plans.clear()
+        wanted, self.opening = self.opening, None
+        if wanted is not None and self.possible:
+            self._choose_types(*wanted)
+
+    def know_draft(self, facts: ModelFacts) -> None:
+        """The header of the draft model was read."""
+        self.draft_facts = facts
+        self._plans.clear()
+
+    def _choose_types(self, type_k: CacheType, type_v: CacheType) -> None:
+        """Other cache types, flash attention left to llama.cpp where they need it; or why they cannot be had."""
+        limits = words.limits(self.situation())
+        assert limits is not None
+        config = replace(self.config, type_k=type_k, type_v=type_v)
+        freed = replace(config, flash_attention="auto")
+        refused = problem(config, limits)
+        if not refused:
+            self.choose(config)
+        elif not problem(freed, limits):
+            self.choose(freed)
+            self.adapted = "changed for these types: Flash attention auto"
+        else:
+            self.adapted = f"not {type_k if type_k == type_v else f'{type_k}/{type_v}'}: {refused}"
 
     def choose(self, config: EngineConfig) -> None:
         """Another configuration."""
@@ -95,9 +125,20 @@ class EngineDraft:
         self.know(facts)
         wanted = replace(self.config, model_path=str(facts.model.path))
         config = words.for_model(wanted, self.machine.cores, self.machine.memory, facts)
-        self.choose(config)
         changed = [f"{LABELS[field]} {value_text(field, config)}" for field in differing(wanted, config)]
+        if config.draft_path and not still_drafts(facts, self._draft_of(config)):
+            config = replace(config, draft_path=None)
+            changed.append("no draft model")
+        self.choose(config)
         self.adapted = f"changed for this model: {', '.join(changed)}" if changed else ""
+
+    def choose_draft(self, path: str | None) -> None:
+        """Another draft model; None: none."""
+        self.choose(replace(self.config, draft_path=path))
+
+    def _draft_of(self, config: EngineConfig) -> ModelFacts | None:
+        known = self.draft_facts
+        return known if known is not None and str(known.model.path) == config.draft_path else None
 
     def wanted(self, *, here: bool, save: bool) -> EngineConfig | None:
         """What the engine is to become, or what of it is to be saved; None: neither. `here`: the person is at the
@@ -153,7 +194,9 @@ class EngineDraft:
         assert self.facts is not None
         if config not in self._plans:
             ready = self.ready if config.model_path == self.started.model_path else None
-            self._plans[config] = words.planned(self.facts, config, self.started, ready, self.machine.free)
+            self._plans[config] = words.planned(
+                self.facts, config, self.started, ready, self.machine.free, self._draft_of(config)
+            )
         return self._plans[config]
 
 
@@ -162,17 +205,21 @@ class EnginePage(Page):
 
     NAME = "Engine"
 
-    def __init__(self, draft: EngineDraft) -> None:
-        super().__init__({field: (LABELS[field], SHORT_LABELS[field]) for field in FIELDS})
+    def __init__(self, draft: EngineDraft, chat: ChatDraft) -> None:
+        super().__init__({**{field: (LABELS[field], SHORT_LABELS[field]) for field in FIELDS}, **DRAFT_LABELS})
         self.draft = draft
+        self.chat = chat
+        self.drafting = DraftFields(draft, chat)
 
     @property
     def changed(self) -> bool:
         """Whether a field of it is another."""
-        return bool(differing(self.draft.started, self.draft.config))
+        return bool(differing(self.draft.started, self.draft.config)) or self.drafting.changed
 
     def row(self, field: str) -> RowState:
         """Without arrows where there is nothing else to choose."""
+        if field in DRAFT_LABELS:
+            return self.drafting.row(field)
         draft, name = self.draft, _field(field)
         if draft.facts is None:
             return RowState(value_text(name, draft.config) if name != "model" else "", walkable=False)
@@ -184,12 +231,17 @@ class EnginePage(Page):
 
     def step(self, field: str, step: int) -> None:
         """Another value that this model can have."""
+        if field in DRAFT_LABELS:
+            self.drafting.step(step)
+            return
         limits = words.limits(self.draft.situation())
         if limits is not None:
             self.draft.choose(stepped(_field(field), self.draft.config, limits, 1 if step > 0 else -1))
 
     def line(self, field: str) -> str | None:
         """Numbers can be typed."""
+        if field in DRAFT_LABELS:
+            return None
         return value_text(_field(field), self.draft.config).replace(",", "") if is_typed(_field(field)) else None
 
     def take(self, field: str, text: str) -> None:
@@ -201,10 +253,20 @@ class EnginePage(Page):
             raise BadValue(refused)
         self.draft.choose(config)
 
+    def give_back(self, field: str) -> bool:
+        """What drafts can be left to the default."""
+        if field != DRAFT.name:
+            return False
+        own = self.chat.is_own(field)
+        self.chat.give_back(field)
+        return own
+
     def detail(self, field: str) -> str:
         """What its values mean here, which are left out and why."""
         if self.draft.facts is None:
             return "reading the model file"
+        if field in DRAFT_LABELS:
+            return "\n".join(filter(None, (self.draft.adapted, self.drafting.detail(field))))
         return "\n".join(filter(None, (self.draft.adapted, words.detail(_field(field), self.draft.situation()))))
 
     def meters(self, width: int) -> Content:
@@ -213,7 +275,9 @@ class EnginePage(Page):
         return Content("\n").join([cache_meter(need, width), total_meter(need, width)]) if need else Content("")
 
     def effect(self) -> tuple[str, words.EffectKind]:
-        """As the draft has it."""
+        """As the draft has it; and what it means that something else drafts."""
+        if self.drafting.mode_changed and not self.draft.changed and self.draft.possible:
+            return HOLDS, "change"
         return self.draft.effect()
 
 

@@ -16,6 +16,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from kvchat.ui.display import display
+from kvchat.ui.settings_draft import DRAFT_MODEL
 from kvchat.ui.settings_pages import Page
 from kvchat.ui.settings_row import FieldRow, Hint
 from kvchat.ui.settings_words import EffectKind
@@ -24,6 +25,7 @@ from kvchat.ui.typed_line import TypedLine
 WIDE = 76  # cells of a screen in which the notes have room beside the fields
 TINY = 12  # lines of a screen without room for a border
 PAGES = ("engine", "sampling", "history", "store")
+PICKED_FIELDS = ("model", DRAFT_MODEL)  # from lists of their own
 EFFECT_STYLES: dict[EffectKind, str] = {"none": "$meta", "change": "$foreground", "warning": "$error"}
 
 Wish = TypeVar("Wish")
@@ -46,7 +48,7 @@ class SettingsFrame(ModalScreen[Wish]):
         & #effect { height: auto; min-height: 2; margin: 1 0; padding: 0 2; }
         & #hints { height: 1; padding: 0 2; }
         &.-narrow .wide { display: none; }
-        &.-tall #body { min-height: 17; }
+        &.-tall #body { min-height: 19; }
         &.-short #detail, &.-short #effect { margin: 0; }
         &.-tiny #box { border: none; padding: 0; }
     }
@@ -67,12 +69,12 @@ class SettingsFrame(ModalScreen[Wish]):
                 yield Static("", id="meters", markup=False)
                 yield Static("", id="effect", markup=False)
             with Horizontal(id="hints"):
-                yield Hint("⏎ apply", "apply", id="apply")
-                yield Hint("^S save as default", "save", id="save")
-                yield Hint("esc cancel", "cancel", id="cancel")
-                yield Hint("←→ change", classes="wide")
-                yield Hint("tab page", "page(1)", classes="wide")
-                yield Hint("space type", "type", classes="wide", id="type")
+                yield Hint("{settings.apply} apply", "apply", id="apply")
+                yield Hint("{settings.save} save as default", "save", id="save")
+                yield Hint("{settings.cancel} cancel", "cancel", id="cancel")
+                yield Hint("{settings.left}{settings.right} change", classes="wide")
+                yield Hint("{settings.next-page} page", "page(1)", classes="wide")
+                yield Hint("{settings.type} type", "type", classes="wide", id="type")
 
     def on_resize(self, event: events.Resize) -> None:
         """The fields have what border, pages and hints leave; meters are as long as the screen is wide."""
@@ -113,9 +115,9 @@ class SettingsFrame(ModalScreen[Wish]):
         meters.update(page.meters(meters.content_size.width))
         text, kind = page.effect()
         effect.update(Content.styled(text, EFFECT_STYLES[kind]))
-        enter = "take it" if line is not None else "choose" if selected == "model" else "apply"
-        self.query_one("#apply", Hint).update(f"⏎ {enter}")
-        self.query_one("#cancel", Hint).update("esc leave it" if line is not None else "esc cancel")
+        enter = "take it" if line is not None else "choose" if selected in PICKED_FIELDS else "apply"
+        self.query_one("#apply", Hint).say(f"{{settings.apply}} {enter}")
+        self.query_one("#cancel", Hint).say(f"{{settings.cancel}} {'leave it' if line is not None else 'cancel'}")
         self.query_one("#type").visible = line is None and page.line(selected) is not None
 
     def _detail(self, page: Page, field: str, bad: tuple[str, str] | None) -> Content:

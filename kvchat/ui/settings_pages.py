@@ -1,4 +1,4 @@
-"""The pages of the settings that are about the open chat: sampling and history. And what every page is.
+"""What every page of the settings is, and those that are about the open chat: sampling and history.
 
 A page owns what is being chosen on it until it is applied or thrown away, and says how its fields look; it must not
 know keys or widgets, and changes nothing outside.
@@ -13,16 +13,17 @@ from typing import Any
 from textual.content import Content
 
 from kvchat.backend.protocol import Ready
-from kvchat.backend.values import History, Sampling
+from kvchat.backend.values import DraftMode, History, Sampling
 from kvchat.chats.types import Message
 from kvchat.conversation import Defaults, Own
 from kvchat.ui.history_words import history_words
-from kvchat.ui.sampling_fields import FIELDS, HISTORY, SAMPLING, ChatField
+from kvchat.ui.sampling_fields import DRAFT, FIELDS, HISTORY, SAMPLING, ChatField
 from kvchat.ui.settings_row import RowState
 from kvchat.ui.settings_words import EffectKind
 
 NOTHING = "Applying changes nothing."
 GIVES_BACK = "backspace gives it back"
+NAMED = (HISTORY.name, DRAFT.name)  # what is no value of Sampling
 
 
 class Page:
@@ -104,13 +105,19 @@ class ChatDraft:
         """The chat's own way, else the default."""
         return self.own.history or self.now.defaults.history
 
+    @property
+    def draft(self) -> DraftMode:
+        """The chat's own, else the default."""
+        return self.own.draft or self.now.defaults.draft
+
     def value(self, name: str) -> Any:
         """What holds."""
-        return self.history if name == HISTORY.name else getattr(self.sampling, name)
+        return getattr(self if name in NAMED else self.sampling, name)
 
     def default(self, name: str) -> Any:
         """What holds where the chat has nothing of its own."""
-        return self.now.defaults.history if name == HISTORY.name else getattr(self.now.defaults.sampling, name)
+        defaults = self.now.defaults
+        return getattr(defaults if name in NAMED else defaults.sampling, name)
 
     def is_own(self, name: str) -> bool:
         """Whether the chat has its own value."""
@@ -120,18 +127,25 @@ class ChatDraft:
         """The chat's own value from now on; the default is none, unless it was the chat's own already."""
         if value == self.default(name) and not _has(self.now.own, name):
             self.give_back(name)
-        elif name == HISTORY.name:
-            self.own = replace(self.own, history=value)
+        elif name in NAMED:
+            self.own = replace(self.own, **{name: value})
         else:
             self.own = replace(self.own, sampling={**self.own.sampling, name: value})
 
     def give_back(self, name: str) -> None:
         """The default from now on."""
-        if name == HISTORY.name:
-            self.own = replace(self.own, history=None)
+        if name in NAMED:
+            nothing: dict[str, Any] = {name: None}
+            self.own = replace(self.own, **nothing)
         else:
             kept = {other: value for other, value in self.own.sampling.items() if other != name}
             self.own = replace(self.own, sampling=kept)
+
+    def own_words(self, field: ChatField) -> str:
+        """Of a value that is the chat's own: that it is, and what the default would be."""
+        if not self.is_own(field.name):
+            return ""
+        return f"● is this chat's own; the default is {field.text(self.default(field.name))}, {GIVES_BACK}."
 
 
 class ChatPage(Page):
@@ -178,11 +192,6 @@ class ChatPage(Page):
             return True
         return own and draft.value(field) != (now.history if field == HISTORY.name else now.sampling[field])
 
-    def _of_its_own(self, field: str) -> str:
-        if not self.draft.is_own(field):
-            return ""
-        return f"● is this chat's own; the default is {FIELDS[field].text(self.draft.default(field))}, {GIVES_BACK}."
-
 
 class SamplingPage(ChatPage):
     """How answers are drawn."""
@@ -194,7 +203,7 @@ class SamplingPage(ChatPage):
 
     def detail(self, field: str) -> str:
         """What it does."""
-        return "\n".join(filter(None, (FIELDS[field].meaning, self._of_its_own(field))))
+        return "\n".join(filter(None, (FIELDS[field].meaning, self.draft.own_words(FIELDS[field]))))
 
     def effect(self) -> tuple[str, EffectKind]:
         """It costs nothing."""
@@ -212,10 +221,10 @@ class HistoryPage(ChatPage):
         super().__init__(draft, (HISTORY,))
         self._ready = ready
 
-    def detail(self, field: str) -> str:
+    def detail(self, field: str) -> str:  # noqa: ARG002
         """The way, and what the template was seen to do."""
         said = history_words(self.draft.history, self._ready, self.draft.now.messages)
-        return "\n".join(filter(None, (said, self._of_its_own(field))))
+        return "\n".join(filter(None, (said, self.draft.own_words(HISTORY))))
 
     def effect(self) -> tuple[str, EffectKind]:
         """It holds from the next turn on."""
@@ -233,4 +242,4 @@ class HistoryPage(ChatPage):
 
 
 def _has(own: Own, name: str) -> bool:
-    return own.history is not None if name == HISTORY.name else name in own.sampling
+    return getattr(own, name) is not None if name in NAMED else name in own.sampling

@@ -11,6 +11,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from kvchat.ui.display import display, display_line
+from kvchat.ui.key_hints import hints, keys_at, words_of
 from kvchat.ui.meters import shortened
 from kvchat.ui.typed_line import TypedLine
 
@@ -120,13 +121,26 @@ class FieldRow(Static):
 
 
 class Hint(Static):
-    """A key and what it does; a click does the same."""
+    """Keys and what they do, as a template of key_hints; a click does the same. Where no key does it, the words are for
+    the click, and go where a click does nothing."""
 
     DEFAULT_CSS = "Hint { width: auto; height: 1; color: $meta; margin: 0 2 0 0; &:hover { color: $foreground; } }"
 
     def __init__(self, text: str, action: str = "", *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(text, id=id, classes=classes, markup=False)
+        self._template = text
         self._action = action
+
+    def on_mount(self) -> None:
+        """With the keys that it has here."""
+        if self._template:
+            self.say(self._template)
+
+    def say(self, template: str) -> None:
+        """Show this."""
+        self._template = template
+        text = hints(template, keys_at(self)) or (words_of(template) if self._action else "")
+        self.update(text)
 
     async def on_click(self, event: events.Click) -> None:
         """As the key."""

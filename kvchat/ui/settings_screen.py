@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,14 +24,13 @@ from kvchat.conversation import Own
 from kvchat.kv.needs import Memory
 from kvchat.library.find import ModelFile
 from kvchat.machine import logical_cores, total_memory
-from kvchat.ui import settings_words as words
-from kvchat.ui.inline_keys import run_bound
-from kvchat.ui.model_facts import FactsReader, ModelFacts, model_at
-from kvchat.ui.model_picker import ModelPicker
-from kvchat.ui.settings_engine import EngineDraft, EnginePage, Machine
+from kvchat.ui.inline_keys import is_on_top, run_bound
+from kvchat.ui.model_facts import ModelFacts
+from kvchat.ui.settings_engine import CacheTypes, EngineDraft, EnginePage, Machine
 from kvchat.ui.settings_frame import PAGES, SettingsFrame
 from kvchat.ui.settings_keys import KEYS
 from kvchat.ui.settings_pages import ChatDraft, ChatNow, HistoryPage, Page, SamplingPage
+from kvchat.ui.settings_picking import Picking
 from kvchat.ui.settings_row import FieldRow
 from kvchat.ui.settings_store import StorePage, StoreUse
 from kvchat.ui.typed_line import TypedLine
@@ -65,7 +63,8 @@ class SettingsScreen(SettingsFrame[EngineWish | None]):
     `config` is what the engine was asked for last, `ready` what it made of it, None while there is no engine.
     `past_tokens` are those that the open chat has computed. `preview` is asked what applying would cost each time the
     choice has rested; the answer comes through `show_preview`. `memory` is what could be had for another engine, `chat`
-    what the open chat has of its own, `kv_folder` where KV can be kept (None: not in this run), `page` the first one.
+    what the open chat has of its own, `kv_folder` where KV can be kept (None: not in this run), `page` the first one,
+    `types` the cache types that are chosen to begin with, in place of those of `config`.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = KEYS
@@ -82,16 +81,18 @@ class SettingsScreen(SettingsFrame[EngineWish | None]):
         chat: ChatNow | None = None,
         kv_folder: str | None = None,
         page: str = PAGES[0],
+        types: CacheTypes | None = None,
     ) -> None:
         super().__init__()
         machine = Machine(logical_cores(), total_memory(), memory)
-        self._models = tuple(models)
         self._preview = preview
         self._engine = EngineDraft(ready, config, past_tokens, machine, self._rest)
+        self._engine.opening = types
         self._chat = ChatDraft(chat or ChatNow())
         self._store = StorePage(self._engine, kv_folder or config.kv_folder)
-        engine, sampling, history = EnginePage(self._engine), SamplingPage(self._chat), HistoryPage(self._chat, ready)
-        self.pages = (engine, sampling, history, self._store)
+        page_of_engine = EnginePage(self._engine, self._chat)
+        self.pages = (page_of_engine, SamplingPage(self._chat), HistoryPage(self._chat, ready), self._store)
+        self._picking = Picking(self, models, self._engine, page_of_engine.drafting, self._post_facts, self._picked)
         self._place = PAGES.index(page)
         self._rows = [1, 0, 0, 0]
         self._line: TypedLine | None = None  # what is being typed
@@ -109,24 +110,33 @@ class SettingsScreen(SettingsFrame[EngineWish | None]):
         return self._page.fields[self._rows[self._place]]
 
     def on_mount(self) -> None:
-        """Read the header of the model that is set, if one is."""
-        model = model_at(Path(self._engine.config.model_path), self._models)
-        self._reader = FactsReader([model], lambda facts: self.post_message(FactsCame(facts)))
-        if self._engine.config.model_path:
-            self._reader.start()
-        else:
-            self.post_message(FactsCame(ModelFacts(model, None, "no model is chosen yet")))
+        """Read the headers of the models that are set."""
+        self._picking.begin()
         self._turn_to(self._place)
 
     def on_unmount(self) -> None:
         """Nobody to tell."""
-        self._reader.stop()
+        self._picking.stop()
+
+    def renew_models(self, models: Sequence[ModelFile]) -> None:
+        """There are other models now."""
+        self._picking.renew(models)
 
     # ------------------------------------------------------------------ news
+
+    def _post_facts(self, facts: ModelFacts) -> None:
+        """On another thread."""
+        self.post_message(FactsCame(facts))
 
     def on_facts_came(self, event: FactsCame) -> None:
         """The engine's fields can be walked from now on; keys that came before count."""
         event.stop()
+        config, path = self._engine.config, str(event.facts.model.path)
+        if path == config.draft_path:
+            self._engine.know_draft(event.facts)
+        if path != str(Path(config.model_path)):  # of the draft model, or of one that is chosen no more
+            self._show()
+            return
         self._engine.know(event.facts)
         early, self._early = self._early, []
         for key in early:
@@ -198,8 +208,8 @@ class SettingsScreen(SettingsFrame[EngineWish | None]):
         page, field = self._page, self._field
         if self._line is not None:
             self._edit(self._line.moved(step))
-        elif field == "model":
-            self._pick()
+        elif (pick := self._picking.of(field)) is not None:
+            pick()
         elif isinstance(page, EnginePage):
             self._when_known(lambda: self._step(page, field, step))
         else:
@@ -222,8 +232,8 @@ class SettingsScreen(SettingsFrame[EngineWish | None]):
         """Take what was typed, choose a model on its field, end with the wish elsewhere."""
         if self._line is not None:
             self._taken()
-        elif self._field == "model":
-            self._pick()
+        elif (pick := self._picking.of(self._field)) is not None:
+            pick()
         else:
             self._when_known(lambda: self._finish(save=False))
 
@@ -248,8 +258,8 @@ class SettingsScreen(SettingsFrame[EngineWish | None]):
             return
         if event.step:
             self.action_step(event.step)
-        elif again and event.field == "model":
-            self._pick()
+        elif again and (pick := self._picking.of(event.field)) is not None:
+            pick()
         elif again:
             self.action_type()
 
@@ -259,7 +269,8 @@ class SettingsScreen(SettingsFrame[EngineWish | None]):
         if self._taken():
             self._rows[self._place] = row
             self._show()
-            self.query_one(f"#field-{self._field}").scroll_visible()
+            for field in self.query(f"#field-{self._field}"):  # none, before it was drawn
+                field.scroll_visible()
 
     def _go_to_letter(self, letter: str) -> None:
         labels, now = [label.lower() for label, _ in self._page.labels.values()], self._rows[self._place]
@@ -304,17 +315,11 @@ class SettingsScreen(SettingsFrame[EngineWish | None]):
         page.step(field, step)
         self._show()
 
-    def _pick(self) -> None:
-        machine = self._engine.machine
-        configured = partial(words.for_model, self._engine.config, machine.cores, machine.memory)
-        picker = ModelPicker(self._models, self._engine.config.model_path, configured, machine.free)
-        self.app.push_screen(picker, self._take_model)
-
-    def _take_model(self, facts: ModelFacts | None) -> None:
-        if facts is not None:
-            self._engine.choose_model(facts)
+    def _picked(self, field: str) -> None:
+        """A model was chosen from its list: on to the next field; a draft model is seen where it was."""
+        if field == "model":
             self._rows[0] = 1
-            self._show()
+        self._show()
 
     def _rest(self) -> None:
         """The choice is another one: ask what it costs when it has rested."""
@@ -333,7 +338,7 @@ class SettingsScreen(SettingsFrame[EngineWish | None]):
 
     def _end(self, wish: EngineWish | None) -> None:
         """Once, whatever was typed after it."""
-        if not self._over:
+        if not self._over and is_on_top(self):
             self._over = True
             self.dismiss(wish)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kvchat.backend.values import DISK_TYPES
 from kvchat.config_options import BY_KEY
 from kvchat.kv.budget import effective_budget
 from kvchat.kv.totals import kept
@@ -19,7 +20,7 @@ from kvchat.ui.settings_words import EffectKind
 
 GIB = 1 << 30
 BUDGETS = (0, *(size * GIB for size in (1, 2, 4, 8, 16, 32, 64)))
-KEPT, BUDGET = "kept", "kv_budget"
+KEPT, BUDGET, DISK = "kept", "kv_budget", "kv_type_disk"
 _EXACT = ((GIB, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -38,22 +39,24 @@ def store_use(folder: Path) -> StoreUse:
 
 
 class StorePage(Page):
-    """Whether the KV of chats is kept on disk, and how much of it."""
+    """Whether the KV of chats is kept on disk, how much of it, and in which cache type."""
 
     NAME = "Store"
 
     def __init__(self, draft: EngineDraft, folder: str | None) -> None:
         """`folder` is that of the pages; None: kvchat was started without."""
-        super().__init__({KEPT: ("KV kept", "KV kept"), BUDGET: ("Most on disk", "Budget")})
+        labels = {KEPT: ("KV kept", "KV kept"), BUDGET: ("Most on disk", "Budget"), DISK: ("Type on disk", "On disk")}
+        super().__init__(labels)
         self.draft = draft
         self.folder = folder
         self.use: StoreUse | None = None
 
     @property
     def changed(self) -> bool:
-        """Whether it is another place or budget."""
+        """Whether it is another place, budget or type."""
         started, config = self.draft.started, self.draft.config
-        return (started.kv_folder, started.kv_budget) != (config.kv_folder, config.kv_budget)
+        before = started.kv_folder, started.kv_budget, started.kv_type_disk
+        return before != (config.kv_folder, config.kv_budget, config.kv_type_disk)
 
     def row(self, field: str) -> RowState:
         """Numbers as far as they are known."""
@@ -63,17 +66,22 @@ class StorePage(Page):
             if self.folder is None:
                 return RowState("no", "started with --no-kv", walkable=False)
             return RowState(value, "" if config.kv_folder else "until kvchat ends")
+        if field == DISK:
+            return RowState(config.kv_type_disk, self._saved_as())
         used = f"{size_text(use.used)} are used" if use is not None else ""
         automatic = f"now {size_text(use.automatic)}" if use is not None and not config.kv_budget else ""
         return RowState(budget_text(config.kv_budget), " · ".join(filter(None, (automatic, used))))
 
     def step(self, field: str, step: int) -> None:
-        """The other place; another budget."""
+        """The other place; another budget; another type."""
         config = self.draft.config
         if field == BUDGET:
             sizes = sorted({*BUDGETS, config.kv_budget})
             size = sizes[(sizes.index(config.kv_budget) + step) % len(sizes)]
             self.draft.choose(replace(config, kv_budget=size))
+        elif field == DISK:
+            kind = DISK_TYPES[(DISK_TYPES.index(config.kv_type_disk) + step) % len(DISK_TYPES)]
+            self.draft.choose(replace(config, kv_type_disk=kind))
         elif self.folder is not None:
             self.draft.choose(replace(config, kv_folder=None if config.kv_folder else self.folder))
 
@@ -97,6 +105,11 @@ class StorePage(Page):
             limit, use = self.draft.config.kv_budget, self.use
             over = use.used - limit if use is not None and limit else 0
             return said + (f"\n{size_text(over)} of what is there now do not fit into it." if over > 0 else "")
+        if field == DISK:
+            return (
+                "In which cache type KV is saved where that takes less room than the one in memory. What comes back "
+                "is transcoded, and has lost what the type on disk does not keep. What is saved already stays as it is."
+            )
         if self.folder is None:
             return "Each turn computes its whole prompt. Start kvchat without --no-kv, and without kv = false."
         if self.draft.config.kv_folder:
@@ -105,6 +118,18 @@ class StorePage(Page):
             "Until kvchat ends, KV is neither written to disk nor read from it: a chat that was left is computed "
             "again. What is there stays; texts are saved as always. This is no default that could be saved."
         )
+
+    def _saved_as(self) -> str:
+        """What comes of it for this model and these cache types, where that is known."""
+        config, facts = self.draft.config, self.draft.facts
+        shape = facts.geometry if facts is not None else None
+        if shape is None or config.kv_type_disk == "same":
+            return ""
+        saved = shape.saved_types(config.type_k, config.type_v, config.kv_type_disk)
+        if saved == (config.type_k, config.type_v):
+            return "saved as in memory"
+        now, then = (shape.bytes_per_token(*types) for types in ((config.type_k, config.type_v), saved))
+        return f"{then / now:.0%} of the room" if now else ""
 
     def effect(self) -> tuple[str, EffectKind]:
         """As the draft has it."""

@@ -19,7 +19,9 @@ from kvchat.ui.planning import plan_for
 from kvchat.ui.settings_fields import FieldName, Limits, left_out, linked, repaired
 
 BITS: dict[CacheType, str] = {"f16": "16", "bf16": "16", "q8_0": "8.5", "q4_0": "4.5"}
-MIXED = "mixed types: measured speed matters, slow on stock CUDA builds"
+MIXED = "mixed types: slow on stock CUDA builds"
+LOADS_DRAFT = "Loads the draft model beside the model: of this chat nothing is computed again."
+FREES_DRAFT = "Gives the memory of the draft model back: of this chat nothing is computed again."
 EffectKind = Literal["none", "change", "warning"]
 
 
@@ -62,17 +64,22 @@ def for_model(config: EngineConfig, cores: int, memory: int | None, facts: Model
 
 
 def planned(
-    facts: ModelFacts, config: EngineConfig, started: EngineConfig, ready: Ready | None, memory: Memory
+    facts: ModelFacts,
+    config: EngineConfig,
+    started: EngineConfig,
+    ready: Ready | None,
+    memory: Memory,
+    draft: ModelFacts | None = None,
 ) -> Plan | None:
     """The plan of what is chosen. A context that is chosen automatically stays what the running engine made of it."""
     if ready is not None and _sized(config) == _sized(started):
         config = replace(config, context=ready.cache.context)
-    return plan_for(facts, config, memory)
+    return plan_for(facts, config, memory, draft)
 
 
 def _sized(config: EngineConfig) -> EngineConfig:
     """Without what says nothing about sizes in memory."""
-    return replace(config, threads=0, gpu_layers=0, kv_folder=None, kv_budget=0)
+    return replace(config, threads=0, gpu_layers=0, kv_folder=None, kv_budget=0, kv_type_disk="same", draft_path=None)
 
 
 def memory_need(situation: Situation) -> MemoryNeed | None:
@@ -91,6 +98,7 @@ def memory_need(situation: Situation) -> MemoryNeed | None:
         memory=situation.memory,
         free=plan.free_bytes,
         fits=chosen.fits,
+        draft=chosen.draft_bytes,
     )
 
 
@@ -170,7 +178,7 @@ def effect(situation: Situation, previewed: Previewed | None) -> tuple[str, Effe
     config, started = situation.config, situation.started
     plan = situation.plan
     if plan is None:
-        return "Enter on Model chooses another one.", "warning"
+        return "Choose another one in the field Model.", "warning"
     if situation.ready is None:
         return "No engine is running: it starts with these settings.", "change"
     if config == started:
@@ -180,6 +188,8 @@ def effect(situation: Situation, previewed: Previewed | None) -> tuple[str, Effe
     if situation.past_tokens > tokens:
         short += f" This chat has {situation.past_tokens:,} tokens, more than the {tokens:,} of the context."
     kind: EffectKind = "warning" if short else "change"
+    if config == replace(started, draft_path=config.draft_path):
+        return f"{LOADS_DRAFT if config.draft_path else FREES_DRAFT}{short}", kind
     if not situation.same_model:
         found = " What this chat computed with it before is found again." if situation.past_tokens else ""
         return f"Another model: a new engine process.{found}{short}", kind
@@ -192,16 +202,20 @@ def _returning(situation: Situation, previewed: Previewed | None) -> str:
         return "this chat has computed nothing yet"
     if previewed is None:
         return f"what of this chat's {situation.past_tokens:,} tokens comes back is being looked up"
-    computed = previewed.tokens - previewed.restored
-    text = f"{previewed.restored:,} of {previewed.tokens:,} tokens come back from pages"
+    restored, transcoded = previewed.restored, previewed.transcoded
+    computed = previewed.tokens - restored
+    took = "" if previewed.seconds is None else _about(previewed.seconds)
+    if computed <= 1 and transcoded:  # the token that was sampled last was never computed
+        some = f", {transcoded:,} of them from other types" if transcoded < restored else ""
+        return f"switches {restored:,} tokens{some}{f' {took}' if took else ''}, nothing is read again"
+    text = f"{restored:,} of {previewed.tokens:,} tokens come back from pages"
+    text += f", {transcoded:,} of them from other types" if transcoded else ""
     if computed <= 0:
         return text
-    return f"{text}, {computed:,} are computed" + (
-        "" if previewed.seconds is None else f", {_about(previewed.seconds)}"
-    )
+    return f"{text}, {computed:,} {'is' if computed == 1 else 'are'} computed" + (f", {took}" if took else "")
 
 
 def _about(seconds: float) -> str:
     if seconds < 0.1:
-        return "in no time"
-    return f"about {seconds:.1f} s" if seconds < 3 else f"about {seconds:.0f} s"
+        return "in less than 0.1 s"
+    return f"in about {seconds:.1f} s" if seconds < 3 else f"in about {seconds:.0f} s"

@@ -22,12 +22,17 @@ from textual.widgets.option_list import Option
 from kvchat.chats.types import Chat
 from kvchat.ui.grouping import grouped
 from kvchat.ui.inline_keys import LineInput
+from kvchat.ui.key_hints import hints, key_text, keys_at
 from kvchat.ui.sidebar_rows import head, row
 
 _USUAL = 30  # cells, as long as the real width is not known
 _BESIDE = 2  # cells on the right of a row: one stays free, one is for the scroll bar
-HINTS_OF_FILTER = "type to find  Enter opens\n↓ Tab list    Esc back"
-HINTS_OF_LIST = "r rename  p pin  x export\nf copy  d delete  u undo\n/ find  Esc back"
+HINTS_OF_FILTER = ("type to find  ⏎ opens", "↓ {filter.list} list  {filter.forget} back")
+HINTS_OF_LIST = (
+    "{chats.rename} rename  {chats.pin} pin  {chats.export} export",
+    "{chats.duplicate} copy  {chats.delete} delete  {chats.undo} undo",
+    "{chats.filter} find  {chats.leave} back",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +165,15 @@ class Sidebar(Vertical):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._listing = ChatList(id="chats", markup=False)
-        self._filter = Filter(placeholder="/ find…", id="filter")
-        self._keys = Static(HINTS_OF_FILTER, id="keys", markup=False)
+        self._filter = Filter(placeholder="find…", id="filter")
+        self._keys = Static("", id="keys", markup=False)
         self._chats: Sequence[Chat] = ()
         self._open: str | None = None
         self._query = ""
         self._again: Callable[[], None] = lambda: None  # lists the same for another width
 
     def compose(self) -> ComposeResult:
+        self._filter.placeholder = f"{key_text('chats.filter', keys_at(self))} find…".lstrip()
         yield self._filter
         yield self._listing
         yield self._keys
@@ -253,8 +259,12 @@ class Sidebar(Vertical):
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """The keys are told while they count."""
-        self._keys.update(HINTS_OF_LIST if event.widget is self._listing else HINTS_OF_FILTER)
+        self._tell(HINTS_OF_LIST if event.widget is self._listing else HINTS_OF_FILTER)
         self.add_class("-keyboard")
+
+    def _tell(self, lines: Sequence[str]) -> None:
+        keys = keys_at(self)
+        self._keys.update("\n".join(filter(None, (hints(line, keys) for line in lines))))
 
     def on_descendant_blur(self) -> None:
         """They do not count any more."""

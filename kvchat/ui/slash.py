@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 COMMANDS = {
     "/model": ("[name]", "choose the model, and how its cache is built"),
+    "/pull": ("[name | hf:owner/name | URL]", "fetch a model; without a name from the catalogue"),
     "/cache": ("[K] [V]", "cache types: f16, bf16, q8_0, q4_0"),
     "/context": ("[tokens]", "size of the context"),
     "/threads": ("[n]", "threads that compute; 0 chooses"),
+    "/draft": ("[auto|ngram|model|off|NAME]", "what drafts ahead in this chat, or which model does"),
     "/kv": ("", "look at the KV cache: context, memory, disk, turns"),
     "/new": ("[system prompt]", "new chat"),
     "/rename": ("[title]", "another title for this chat"),

@@ -18,6 +18,7 @@ from textual.widgets import Static
 Phase = Literal[
     "starting",
     "loading",
+    "loading draft",
     "rebuilding",
     "choosing",
     "idle",
@@ -31,6 +32,7 @@ Phase = Literal[
 GLYPHS: dict[Phase, str] = {
     "starting": "◌",
     "loading": "◌",
+    "loading draft": "◌",
     "rebuilding": "◌",
     "choosing": "◌",
     "idle": "○",
@@ -51,6 +53,7 @@ GLYPH_STYLES: dict[Phase, str] = {
 DOING: dict[Phase, str] = {
     "starting": "starting",
     "loading": "loading",
+    "loading draft": "loading the draft model",
     "rebuilding": "rebuilding the cache",
     "choosing": "no model yet",
     "idle": "",
@@ -61,14 +64,12 @@ DOING: dict[Phase, str] = {
     "stopped": "",
     "failed": "no engine",
 }
-HINTS = "⏎ send  ^S chats  ^O browse  F2 model  F1 help"
-BUSY_HINTS = "esc stop  PgUp scroll"
 SHORTEST_PAUSE = 0.25  # seconds between two drawings
 BAR_CELLS = 8
 BAR_GLYPHS = ("━", "─")  # used, free
 LONGEST_MODEL = 28
 SHORT_MODEL = 8
-LEVELS = 11
+LEVELS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class StatusState:
     """What the line says. Tokens, seconds, tokens per second; None and "" where there is nothing to say.
 
     `progress` is the part of the model that is loaded, or of the prompt that is read, 0 to 1. `source` names where the
-    reused tokens came from. `remaining` are the seconds until the prompt is read, about. `told` is a sentence that
+    reused tokens came from. `remaining` are the seconds until the prompt is read, about. `drafted` is the part of the
+    drafted tokens that stood, 0 to 1. `told` is a sentence that
     takes the place of what is said about the last answer.
     """
 
@@ -93,6 +95,7 @@ class StatusState:
     speed: float | None = None
     progress: float | None = None
     remaining: float | None = None
+    drafted: float | None = None
     told: str = ""
 
 
@@ -115,23 +118,22 @@ def status_line(state: StatusState, width: int) -> Content:
 
 def _parts(state: StatusState, level: int) -> list[Part]:
     """All parts at a level of shortening, from 0 (everything) to LEVELS - 1 (the state, and what happens)."""
-    busy = state.phase in {"waiting", "restoring", "reading", "generating"}
     return [
         Part(GLYPHS[state.phase], GLYPH_STYLES.get(state.phase, "$meta")),
-        Part(_shortened(state.model, LONGEST_MODEL if level < 7 else SHORT_MODEL), "$foreground", until=9),
-        Part(_cache_types(state, long=level < 4), until=8),
+        Part(_shortened(state.model, LONGEST_MODEL if level < 8 else SHORT_MODEL), "$foreground", until=10),
+        Part(_cache_types(state, long=level < 4), until=9),
         *_meter(state, level),
         *_last_answer(state, level),
-        Part(_activity(state, long=level < 8), "$foreground"),
-        Part(BUSY_HINTS if busy else HINTS, until=1),
+        Part(_activity(state, long=level < 9), "$foreground"),
+        Part(_drafts(state), until=6),
     ]
 
 
 def _last_answer(state: StatusState, level: int) -> list[Part]:
     if state.told:
-        return [Part(state.told, "$success", until=10)]
+        return [Part(state.told, "$success", until=9)]
     first = f"first {state.ttft:.2f} s" if state.ttft is not None else ""
-    return [Part(_reuse(state, long=level < 5), until=6), Part(first, until=2)]
+    return [Part(_reuse(state, long=level < 5), until=7), Part(first, until=2)]
 
 
 def _meter(state: StatusState, level: int) -> list[Part]:
@@ -139,8 +141,8 @@ def _meter(state: StatusState, level: int) -> list[Part]:
         return []
     share = min(1.0, state.used / state.context)
     color = "$success" if share < 0.8 else "$warning" if share < 0.93 else "$error"
-    percent = Part(f"{share:.0%}", color, until=10)
-    if level >= 7:
+    percent = Part(f"{share:.0%}", color, until=11)
+    if level >= 8:
         return [percent]
     full = round(share * BAR_CELLS)
     bar = Part("━" * full, color), Part("─" * (BAR_CELLS - full), "$edge")
@@ -174,6 +176,10 @@ def _activity(state: StatusState, *, long: bool) -> str:
         return percent or speed
     left = f"{state.remaining:.0f} s" if state.remaining is not None and state.remaining >= 1 else ""
     return " ".join(filter(None, (DOING[state.phase], percent, speed, left)))
+
+
+def _drafts(state: StatusState) -> str:
+    return f"draft {state.drafted:.0%}" if state.drafted is not None and not state.told else ""
 
 
 def _thousands(count: int) -> str:

@@ -19,7 +19,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from kvchat.ui.display import display_line
-from kvchat.ui.entry import Entry, Item, NoteKind
+from kvchat.ui.entry import NO_THOUGHT, Entry, Item, NoteKind, ThoughtCost
 from kvchat.ui.painter import COMPONENTS, CSS, PILL, Painter
 from kvchat.ui.positions import Positions
 from kvchat.ui.selecting import highlight, selected_source
@@ -69,22 +69,26 @@ class Transcript(ScrollView, can_focus=False):
             self._mark_unseen()
             self._place_view()
 
-    def append(self, entry_id: str, text: str) -> None:
-        """More text at the end of an entry."""
+    def append(self, entry_id: str, text: str, thought: ThoughtCost = NO_THOUGHT) -> None:
+        """More text at the end of an entry, in which there is so much reasoning by then."""
         index = self._by_id[entry_id]
-        self._grown(index, self._items[index].append(text))
+        self._grown(index, self._items[index].append(text, thought))
 
-    def finish(self, entry_id: str, footer: str) -> None:
+    def finish(self, entry_id: str, footer: str, thought: ThoughtCost = NO_THOUGHT) -> None:
         """No more text comes to this entry; `footer` says how it went."""
         index = self._by_id[entry_id]
-        self._items[index].finish(footer)
+        self._items[index].finish(footer, thought)
         self._grown(index, 0)
 
     def rename(self, entry_id: str, heading: str) -> None:
         """Another heading of an entry."""
-        index = self._by_id[entry_id]
-        self._items[index].heading = display_line(heading)
-        self._grown(index, 0)
+        self._items[self._by_id[entry_id]].heading = display_line(heading)
+        self._grown(self._by_id[entry_id], 0)
+
+    def refoot(self, entry_id: str, footer: str) -> None:
+        """Another footer of an entry."""
+        self._items[self._by_id[entry_id]].refoot(footer)
+        self._grown(self._by_id[entry_id], 0)
 
     def note(self, text: str, kind: NoteKind = "info") -> None:
         """A sentence of the program's own, at the end. It is not part of the chat."""
@@ -295,15 +299,14 @@ class Transcript(ScrollView, can_focus=False):
         """Line `line` of the whole transcript."""
         if not self._items:
             text = self._welcome[line] if line < len(self._welcome) else ""
-            return self._painter.plain(text, "transcript--meta")
+            return self._painter.plain(text, "meta")
         if not 0 <= line < self._positions.total:
-            return self._painter.plain("", "transcript--text")
+            return self._painter.plain("", "text")
         index = self._positions.at(line)
         self._measure(index)
         item = self._items[index]
         number = line - self._positions.top(index)
-        strip = self._painter.strip(item.kind, item.line(number), self._is_marked(item, number))
-        return strip.apply_offsets(0, line)
+        return self._painter.strip(item.kind, item.line(number), self._is_marked(item, number))
 
     def _is_marked(self, item: Item, number: int) -> bool:
         if item.id != self._marked:
@@ -328,7 +331,8 @@ class Transcript(ScrollView, can_focus=False):
 
     def render_line(self, y: int) -> Strip:
         """Line `y` of the view. The compositor asks on every mouse event for the text offsets in it."""
-        return self._strip(self.scroll_offset.y + y)
+        line = self.scroll_offset.y + y
+        return self._strip(line).apply_offsets(0, line)
 
     def render(self) -> Text:
         """Never drawn: `render_lines` is. The base class wants an answer that depends on nothing."""

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
+from types import MappingProxyType
 
-from kvchat.backend.protocol import ConfigureFailed, EngineDied, Event, Forecasted, LoadFailed, TurnFinished, Warmed
+from kvchat.backend.protocol import (
+    ConfigureFailed,
+    EngineDied,
+    Event,
+    Forecasted,
+    LoadFailed,
+    Restored,
+    TurnFinished,
+    Warmed,
+)
 from kvchat.backend.values import Failure, Usage
 from kvchat.chats.types import Message
 from kvchat.conversation import read_usage
-from kvchat.ui.entry import Entry, NoteKind
+from kvchat.conversation.draft_words import draft_words
+from kvchat.conversation.overflow_words import evicted_words
+from kvchat.conversation.too_long import excess_words, larger_context
+from kvchat.ui.entry import NO_THOUGHT, Entry, NoteKind, ThoughtCost
 
 _FINISHES = {
     "stop": "",
@@ -22,6 +35,7 @@ _FINISHES = {
 }
 _INTERRUPTED = "interrupted"
 _RESUMABLE = {"length", "cancelled", "died", "error", None}
+NO_MARKS: Mapping[str, str] = MappingProxyType({})
 _USAGE_FIELDS = {field.name for field in fields(Usage)}
 
 
@@ -38,23 +52,35 @@ def age(seconds: float) -> str:
     return "now"
 
 
-def source(resident: int, pages: int, checkpoint: int) -> str:
-    """Where reused tokens came from."""
-    parts = (("memory", resident), ("pages", pages), ("checkpoint", checkpoint))
-    return "+".join(name for name, count in parts if count)
+def source(cost: Usage | Restored) -> str:
+    """Where reused tokens came from; where pages of other cache types were transcoded, their types: "q8_0 pages"."""
+    plain, types = cost.pages, cost.transcoded
+    if types and cost.pages:
+        plain -= min(cost.transcoded_tokens, cost.pages)
+    parts = [("memory", cost.resident), ("pages", plain), ("checkpoint", cost.checkpoint)]
+    words = "+".join(name for name, count in parts if count)
+    return "+".join(filter(None, (words, f"{types} pages"))) if types else words
 
 
 Siblings = Callable[[str], Sequence[str]]
 """From the id of a message to those of all that stand in its place, itself among them, the oldest first."""
 
 
-def entry(message: Message, siblings: Siblings, *, last: bool = False, live: bool = False) -> Entry:
-    """A message as it is shown. `last`: nothing follows it, so an answer that was cut short can go on."""
+def entry(message: Message, siblings: Siblings, *, last: bool = False, live: bool = False, mark: str = "") -> Entry:
+    """A message as it is shown. `last`: nothing follows it, so an answer that was cut short can go on. `mark`: how much
+    of it is still seen."""
     above = heading(message, siblings)
     if message.role == "user":
-        return Entry(message.id, "user", message.text, heading=above)
-    below = "" if live else footer(message, resumable=last)
-    return Entry(message.id, "assistant", message.text, heading=above, footer=below, live=live)
+        return Entry(message.id, "user", message.text, heading=above, footer=mark)
+    below = "" if live else footer(message, resumable=last, mark=mark)
+    thought = thought_cost(message)
+    return Entry(message.id, "assistant", message.text, heading=above, footer=below, live=live, thought=thought)
+
+
+def thought_cost(message: Message) -> ThoughtCost:
+    """What the engine said of the reasoning in a reply."""
+    usage = read_usage(message)
+    return NO_THOUGHT if usage is None else ThoughtCost(usage.reasoning_tokens, usage.reasoning_seconds)
 
 
 def heading(message: Message, siblings: Siblings) -> str:
@@ -65,22 +91,30 @@ def heading(message: Message, siblings: Siblings) -> str:
     return f"{who} {which}{clock(message.created)}"
 
 
-def entries(messages: Sequence[Message], live: str | None, siblings: Siblings) -> list[Entry]:
+def entries(
+    messages: Sequence[Message], live: str | None, siblings: Siblings, marks: Mapping[str, str] = NO_MARKS
+) -> list[Entry]:
     """A branch as it is shown; `live` is the id of the message that is being written."""
     end = len(messages) - 1
     return [
-        entry(message, siblings, last=index == end, live=message.id == live) for index, message in enumerate(messages)
+        entry(message, siblings, last=index == end, live=message.id == live, mark=marks.get(message.id, ""))
+        for index, message in enumerate(messages)
     ]
 
 
-def footer(message: Message, *, resumable: bool) -> str:
-    """What the answer cost, what reuse saved, and how it ended if that was not its own doing."""
-    finish = message.finish
+def footer(message: Message, *, resumable: bool, mark: str = "") -> str:
+    """What the answer cost, what reuse saved, and how it ended if that was not its own doing; `mark` in a line of its
+    own. For a message of the person's, that alone."""
+    finish, usage = message.finish, read_usage(message)
+    if message.role == "user":
+        return mark
+    if usage is not None and usage.excess:
+        return f"not answered: {excess_words(usage.excess)}"
     ending = _INTERRUPTED if finish is None else _FINISHES.get(finish, finish)
     if resumable and finish in _RESUMABLE:
         ending += ": /continue goes on"
-    usage = read_usage(message)
-    return " · ".join(part for part in [*([] if usage is None else _numbers(usage)), ending] if part)
+    told = " · ".join(part for part in [*([] if usage is None else _numbers(usage)), ending] if part)
+    return "\n".join(filter(None, (told, mark)))
 
 
 def note_on(event: Event, turn: str | None) -> tuple[str, NoteKind] | None:
@@ -91,7 +125,7 @@ def note_on(event: Event, turn: str | None) -> tuple[str, NoteKind] | None:
         case EngineDied(cause=cause):
             return f"{capital(cause)}.", "error"
         case LoadFailed(failure=failure):
-            return f"{sentences(failure.message, failure.hint)}\nF2 chooses another model", "error"
+            return f"{sentences(failure.message, failure.hint)}\n/model chooses another one", "error"
         case ConfigureFailed(failure=failure):
             return f"not applied: {sentences(failure.message, failure.hint)}", "warning"
         case TurnFinished(turn=finished, reason="error", failure=Failure() as failure) if finished == turn:
@@ -100,8 +134,22 @@ def note_on(event: Event, turn: str | None) -> tuple[str, NoteKind] | None:
             return None
 
 
-def forecast(outlook: Forecasted) -> str:
-    """What a send would reuse and cost."""
+def too_long(failure: Failure, usage: Usage, trained: int, *, lets_go: bool = False) -> str:
+    """Why a message that does not fit was not answered, and what helps. `trained`: the model's context, 0: unknown.
+    `lets_go`: tokens can leave its context."""
+    larger = larger_context(usage.prompt_tokens, trained)
+    ways = ["/edit takes your message back into the prompt, to shorten it", "/new starts another chat"]
+    if usage.overflow == "stop" and lets_go:
+        ways.insert(1, "/overflow shift lets the oldest turns go, and /retry asks again")
+    if larger is not None:
+        ways.insert(1, f"/context {larger} makes room if there is memory for it, and /retry asks again")
+    return sentences(failure.message, "\n".join(ways))
+
+
+def forecast(outlook: Forecasted, context: int) -> str:
+    """What a send would reuse and cost; `context` is the size of it, in tokens."""
+    if outlook.tokens >= context:
+        return f"{excess_words(outlook.tokens + 1 - context)} of {context:,}: it cannot be answered"
     reused = outlook.resident + outlook.pages + outlook.checkpoint
     parts = [f"reuses {reused:,}", f"computes {outlook.computed:,}"]
     if outlook.seconds is not None:
@@ -117,7 +165,10 @@ def warmed(event: Warmed) -> str:
         return f"nothing kept: {event.tokens:,} tokens to compute" + (f" ({event.cut})" if event.cut else "")
     count = f"{event.reused:,}" if event.reused >= event.tokens - 1 else f"{event.reused:,} of {event.tokens:,}"
     if event.pages or event.checkpoint:
-        where = "pages" if event.pages else "a checkpoint"
+        where = "a checkpoint" if event.checkpoint else "pages"
+        if event.transcoded:
+            whole = event.transcoded_tokens >= event.pages + event.checkpoint
+            where = f"{event.transcoded} pages" if whole else f"{where} and {event.transcoded} pages"
         return f"{count} tokens back from {where} in {max(0.01, event.seconds):.2f} s"
     return f"{count} tokens in memory"
 
@@ -145,13 +196,16 @@ def _numbers(usage: Usage) -> list[str]:
         parts.append(f"{usage.decode_tokens:,} tokens")
     if usage.decode_tokens and usage.decode_seconds > 0:
         parts.append(f"{usage.decode_tokens / usage.decode_seconds:.1f} tok/s")
+    if usage.draft_proposed:
+        parts.append(draft_words(usage))
     if usage.ttft_seconds:
         parts.append(f"first {usage.ttft_seconds:.2f} s")
     if usage.prompt_tokens:
-        where = source(usage.resident, usage.pages, usage.checkpoint)
+        where = source(usage)
         parts.append(f"reused {usage.reused:,} of {usage.prompt_tokens:,}" + (f" from {where}" if where else ""))
     if usage.saved_seconds >= 0.1:
         parts.append(f"saved {usage.saved_seconds:.1f} s")
+    parts += evicted_words(usage)
     if usage.cut:
         parts.append(f"cut: {usage.cut}")
     if usage.save_problem:

@@ -110,6 +110,7 @@ class Writing:
             "/model": Values(self._models, closed=False),
             "/cache": Values(lambda: [(name, "") for name in CACHE_TYPES], words=2),
             "/context": Values(self._contexts, closed=False),
+            "/draft": Values(self._drafts, closed=False),
             "/export": Values(lambda: [("md", "the branch that is shown"), ("json", "all of it")], closed=False),
             "/theme": Values(self._themes),
             "/follow": Values(lambda: [(word, "") for word in FOLLOWS]),
@@ -119,6 +120,13 @@ class Writing:
 
     def _models(self) -> list[tuple[str, str]]:
         return [(model.name, size_text(model.size)) for model in self._engines.models]
+
+    def _drafts(self) -> list[tuple[str, str]]:
+        def came() -> None:
+            if self._completing.is_open:
+                self._completing.look()
+
+        return self._engines.drafting.values(came)
 
     def _themes(self) -> list[tuple[str, str]]:
         return [(name, "") for name in ordered(self._room.screen.app.available_themes)]

@@ -6,14 +6,35 @@ import sys
 import time
 from multiprocessing.connection import Connection
 
-from kvchat.backend.protocol import Cancel, Generate, LoadFailed, Ready, Restored, TextDelta, TurnFinished
-from kvchat.backend.values import CacheInfo, Failure, ModelInfo, Usage
+from kvchat.backend.protocol import (
+    Cancel,
+    Configure,
+    Generate,
+    LoadFailed,
+    Loading,
+    Ready,
+    Restored,
+    TextDelta,
+    TurnFinished,
+)
+from kvchat.backend.values import CacheInfo, DraftInfo, Failure, ModelInfo, Usage
 
 
 def ready(config):
     model = ModelInfo("m", config.model_path, "llama", "GQA", "f", "k", "GGUF", 2048, 1)
     cache = CacheInfo(config.type_k, config.type_v, 512, False, 1, 0, config.extra_buffers, True)
-    return Ready(model, cache, 0.1)
+    draft = DraftInfo("d", config.draft_path, 1, 1) if config.draft_path is not None else None
+    return Ready(model, cache, 0.1, draft=draft)
+
+
+def load_draft(mode, pipe, config):
+    if config.draft_path is None:
+        return
+    pipe.send(Loading(0.0, draft=True))
+    if mode == "draft-dies" or (mode == "draft-needs-plain-buffers" and config.extra_buffers):
+        die(signal.SIGILL)
+    if mode == "draft-is-killed":
+        die(signal.SIGKILL)
 
 
 def die(number):
@@ -22,12 +43,12 @@ def die(number):
     time.sleep(10)
 
 
-def answer(mode, pipe, request):
+def answer(mode, pipe, request, drafts):
     if mode == "die-in-restore" and request.keep_kv:
         die(signal.SIGSEGV)
     pipe.send(Restored(request.turn, 0, 0, 0, 0, 1, 0.0, None if request.keep_kv else "no-kv"))
     pipe.send(TextDelta(request.turn, "half ", (1,)))
-    if mode == "die-in-answer":
+    if mode == "die-in-answer" or (mode == "die-drafting" and drafts):
         die(signal.SIGABRT)
     if mode == "wait-for-cancel":
         while not isinstance(pipe.recv(), Cancel):
@@ -51,6 +72,7 @@ def main():
     if mode == "refuse":
         pipe.send(LoadFailed(Failure("no", "try another")))
         return
+    load_draft(mode, pipe, config)
     pipe.send(ready(config))
     if mode == "die-measuring" and config.tune:
         die(signal.SIGSEGV)
@@ -59,8 +81,12 @@ def main():
     try:
         while True:
             command = pipe.recv()
+            if isinstance(command, Configure):
+                config = command.config
+                load_draft(mode, pipe, config)
+                pipe.send(ready(config))
             if isinstance(command, Generate):
-                answer(mode, pipe, command)
+                answer(mode, pipe, command, config.draft_path is not None)
     except EOFError:
         print("goodbye", flush=True)
 

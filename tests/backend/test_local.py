@@ -3,13 +3,14 @@
 import queue
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kvchat.backend.journal import EXTRA_BUFFERS, FLASH, TYPES, Journal, ladder, read_report
+from kvchat.backend.journal import DRAFT, EXTRA_BUFFERS, FLASH, TYPES, Journal, ladder, read_report
 from kvchat.backend.local import Engine
-from kvchat.backend.protocol import EngineDied, Generate, LoadFailed, Ready, Restored, TextDelta, TurnFinished
+from kvchat.backend.protocol import EngineDied, Generate, LoadFailed, Loading, Ready, Restored, TextDelta, TurnFinished
 from kvchat.backend.values import EngineConfig, PromptMessage
 
 CHILD = Path(__file__).with_name("fake_engine.py")
@@ -121,6 +122,66 @@ def test_a_kill_while_loading_blames_no_configuration(start, tmp_path):
     events = start("killed-in-load").until(LoadFailed)
     assert "out of memory" in events[-1].failure.message
     assert Journal(tmp_path / "state").choose(EngineConfig(str(tmp_path / "model.gguf"))).notes == ()
+
+
+@pytest.mark.parametrize("mode", ["draft-dies", "draft-is-killed"])
+def test_a_draft_model_that_kills_the_engine_is_left_out(start, mode):
+    """Once, whatever the engine died of: the model itself stood."""
+    client = start(mode, extra_buffers=False, draft_path="draft.gguf")
+    died, ready = [event for event in client.until(Ready) if not isinstance(event, Loading)]
+    assert died.restarting
+    assert died.note.startswith(DRAFT)
+    assert ready.draft is None
+    assert ready.notes == (died.note,)
+    assert client.engine.config.draft_path == "draft.gguf"
+
+
+def test_one_that_crashed_is_not_tried_again_at_the_next_start(start):
+    start("draft-dies", extra_buffers=False, draft_path="draft.gguf").until(Ready)
+    (ready,) = start("draft-dies", extra_buffers=False, draft_path="draft.gguf").until(Ready)
+    assert ready.draft is None
+    assert "SIGILL" in ready.notes[0]
+
+
+def test_one_that_ran_out_of_memory_is(start):
+    start("draft-is-killed", extra_buffers=False, draft_path="draft.gguf").until(Ready)
+    ready = start("fine", extra_buffers=False, draft_path="draft.gguf").until(Ready)[-1]
+    assert ready.draft is not None
+    assert ready.notes == ()
+
+
+def test_extra_buffers_go_before_the_draft_model(start):
+    ready = start("draft-needs-plain-buffers", draft_path="draft.gguf").until(Ready)[-1]
+    assert ready.draft is not None
+    assert not ready.cache.extra_buffers
+
+
+def test_a_draft_model_that_dies_when_it_is_chosen(start):
+    client = start("draft-dies", extra_buffers=False)
+    client.until(Ready)
+    client.engine.configure(replace(client.engine.config, draft_path="draft.gguf"))
+    ready = client.until(Ready)[-1]
+    assert ready.draft is None
+    assert DRAFT in ready.notes[0]
+
+
+@pytest.mark.parametrize("again", ["at once", "after none"])
+def test_a_death_in_an_answer_costs_the_draft_model_until_it_is_chosen_again(start, again):
+    client = start("die-drafting", extra_buffers=False, draft_path="draft.gguf")
+    client.until(Ready)
+    client.ask("a")
+    events = client.until(Ready)
+    assert finished(events)[0].reason == "died"
+    assert DRAFT in events[-1].notes[0]
+    client.ask("b")
+    assert client.until(TurnFinished)[-1].reason == "stop"
+    asked = client.engine.config
+    client.engine.configure(replace(asked, threads=2))
+    assert client.until(Ready)[-1].draft is None
+    client.engine.configure(asked if again == "at once" else replace(asked, draft_path=None))
+    client.until(Ready)
+    client.engine.configure(asked)
+    assert client.until(Ready)[-1].draft is not None
 
 
 def test_refusal_is_final_and_named(start):

@@ -96,6 +96,39 @@ def test_settings_reach_the_engine(ask: Callable[..., Asked], engine: ScriptedEn
     assert [(m.role, m.text) for m in request.messages] == [("system", "Be brief."), ("user", "x")]
 
 
+def test_what_drafts_reaches_the_engine(ask: Callable[..., Asked], engine: ScriptedEngine, paths: Paths) -> None:
+    """By name or by path; the chat keeps the draft model, and what one command line says holds for that one only."""
+    second = str(paths.models_folder / "second.gguf")
+    ask("x", settings=Settings(model="first", model_draft="second", draft="model"))
+    assert (engine.configs[0].draft_path, engine.requests[0].draft) == (second, "model")
+    ask("more", continue_last=True, settings=Settings(draft="off", given=frozenset({"draft"})))
+    assert (engine.configs[1].draft_path, engine.requests[1].draft) == (second, "off")
+    none = Settings(model_draft=None, given=frozenset({"model_draft"}))
+    ask("more", continue_last=True, settings=none)
+    assert (engine.configs[2].draft_path, engine.requests[2].draft) == (None, "auto")
+    ask("more", continue_last=True)
+    assert engine.configs[3].draft_path == second
+
+
+@pytest.mark.parametrize(
+    ("settings", "message", "hint"),
+    [
+        (Settings(draft="model"), "only a draft model is to draft, and there is none", "--model-draft"),
+        (Settings(model_draft="thrid"), "the draft model: there is no model 'thrid'", "there are: first, second"),
+        (Settings(model_draft="/no/such.gguf"), "the draft model: there is no file '/no/such.gguf'", "check the path"),
+    ],
+)
+def test_a_draft_model_that_is_not_there(
+    ask: Callable[..., Asked], engine: ScriptedEngine, settings: Settings, message: str, hint: str
+) -> None:
+    """Told before anything is started; the question is in no chat."""
+    engine.closed = True
+    with pytest.raises(KvchatError) as told:
+        ask("x", settings=settings)
+    assert (told.value.message, hint in told.value.hint) == (message, True)
+    assert engine.requests == []
+
+
 def test_no_kv_neither_restores_nor_saves(ask: Callable[..., Asked], engine: ScriptedEngine) -> None:
     ask("x", settings=Settings(kv=False))
     assert engine.configs[0].kv_folder is None
@@ -120,6 +153,13 @@ def test_json_has_the_names_of_the_contract(ask: Callable[..., Asked], engine: S
         cache_bytes=18708480,
         pages_saved=1,
         bytes_saved=1013760,
+        draft_kind="both",
+        draft_proposed=12,
+        draft_accepted=9,
+        draft_steps=4,
+        draft_seconds=0.0123456789,
+        draft_speedup=1.31249,
+        draft_note="paused for a while",
     )
 
     def script(request: Generate) -> Iterator[Event]:
@@ -153,7 +193,15 @@ def test_json_has_the_names_of_the_contract(ask: Callable[..., Asked], engine: S
             "prefill_seconds": 0.12,
         },
         "decode": {"tokens": 12, "seconds": 0.2, "tokens_per_second": 60.0, "ttft_seconds": 0.15},
-        "draft": {"kind": "off", "proposed": 0, "accepted": 0, "steps": 0},
+        "draft": {
+            "kind": "both",
+            "proposed": 12,
+            "accepted": 9,
+            "steps": 4,
+            "seconds": 0.012346,
+            "speedup": 1.312,
+            "note": "paused for a while",
+        },
         "overflow": None,
         "saved": {"pages": 1, "bytes": 1013760, "problem": None},
     }
@@ -168,6 +216,30 @@ def test_json_of_a_failure_is_no_json(ask: Callable[..., Asked], engine: Scripte
         ask("x", asked=asked, json=True)
     assert (caught.value.message, caught.value.hint) == ("the context is smaller than the prompt", "use --ctx-size")
     assert asked.out.getvalue() == ""
+
+
+@pytest.mark.parametrize(("trained", "larger"), [(4096, " --ctx-size 2048"), (0, " --ctx-size 2048"), (900, "")])
+def test_a_question_that_does_not_fit(
+    ask: Callable[..., Asked], engine: ScriptedEngine, paths: Paths, trained: int, larger: str
+) -> None:
+    """It stays in the chat, and can be asked again in a larger context, if the model knows one."""
+    usage = Usage(prompt_tokens=1_200, excess=177)
+
+    def script(request: Generate) -> Iterator[Event]:
+        failure = Failure("the conversation is 177 tokens too long", "a hint for nobody")
+        yield replace(finished(request, "context", failure), usage=usage)
+
+    engine.begin, engine.script = [make_ready(name="first", context=trained)], script
+    with pytest.raises(KvchatError, match="177 tokens too long") as caught:
+        ask("A long question")
+    question, reply = kept(paths)
+    assert (question.text, reply.text, reply.finish) == ("A long question", "", "context")
+    again = f"kvchat ask --resume --chat {question.chat}{larger}"
+    assert (again in caught.value.hint) == bool(larger)
+    assert "shorter question" in caught.value.hint
+    engine.begin, engine.script = [make_ready(name="first")], answer("Now it fits.")
+    ask(chat=question.chat, resume=True)
+    assert [message.text for message in kept(paths)] == ["A long question", "Now it fits."]
 
 
 # ------------------------------------------------------------------ which chat, which model

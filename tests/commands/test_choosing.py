@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 from kvchat.chats.types import Chat
-from kvchat.choosing import as_before, choice_to_keep, choose_model
+from kvchat.choosing import as_before, check_draft, choice_to_keep, choose_model, with_draft
 from kvchat.config import Settings, contradictory, engine_config
 from kvchat.conversation import EngineChoice
-from kvchat.errors import KvchatError
+from kvchat.errors import KvchatError, UsageError
 from kvchat.library.find import ModelFile, find_models
 from kvchat.paths import Paths
 
 
 def chat(model: str = "", choice: EngineChoice | None = None) -> Chat:
     kept = {} if choice is None else asdict(choice)
-    settings = json.dumps({"model": kept.pop("model_path"), **kept} if kept else {})
+    names = {"model_path": "model", "draft_path": "draft_model"}
+    settings = json.dumps({names.get(name, name): value for name, value in kept.items()})
     return Chat("c", "t", 1.0, 1.0, "", 1.0, model, "m", settings=settings)
 
 
@@ -121,6 +122,39 @@ def test_the_cache_that_a_chat_keeps(settings: Settings, own: dict[str, object],
     assert as_before(settings, MODEL.path, other) == as_before(settings, MODEL.path, None) == settings
 
 
+# ------------------------------------------------------------------ the draft model
+
+
+def drafter(paths: Paths, settings: Settings, old: Chat | None) -> str | None:
+    found = with_draft(settings, find_models(paths), MODEL.path, old).model_draft
+    return None if found is None else Path(found).stem
+
+
+def test_who_names_the_draft_model(paths: Paths) -> None:
+    """A flag, else the chat that was run with this model, else the settings."""
+    kept = chat("m", choice(MODEL.path, draft_path="/models/kept.gguf"))
+    flag, none = flags("model_draft", model_draft="second"), flags("model_draft")
+    assert drafter(paths, Settings(), None) is None
+    assert drafter(paths, Settings(model_draft="sec"), None) == "second"
+    assert drafter(paths, Settings(model_draft="second"), kept) == "kept"
+    assert drafter(paths, Settings(), kept) == "kept"
+    assert drafter(paths, flag, kept) == "second"
+    assert drafter(paths, none, kept) is None
+    assert drafter(paths, Settings(), chat("n", choice("/models/n.gguf", draft_path="/models/kept.gguf"))) is None
+
+
+def test_a_draft_model_that_nobody_finds(paths: Paths) -> None:
+    with pytest.raises(KvchatError, match="the draft model: there is no model 'other'"):
+        drafter(paths, Settings(model_draft="other"), None)
+
+
+def test_only_a_draft_model_may_draft() -> None:
+    check_draft("model", "/models/small.gguf")
+    check_draft("auto", None)
+    with pytest.raises(UsageError, match="there is none"):
+        check_draft("model", None)
+
+
 def test_what_a_chat_keeps(paths: Paths) -> None:
     settings = flags("cache_type_k", type_k="q8_0", context=512)
     config = engine_config(settings, MODEL.path, paths)
@@ -130,3 +164,14 @@ def test_what_a_chat_keeps(paths: Paths) -> None:
     assert choice_to_keep(config, settings, chat("m", own)) == own
     other = replace(own, model_path="/models/n.gguf")
     assert choice_to_keep(config, settings, chat("n", other)) == choice(MODEL.path, type_k="q4_0", context=512)
+
+
+def test_what_a_chat_keeps_of_the_draft_model(paths: Paths) -> None:
+    """A new chat keeps what it was run with; a flag for one turn changes nothing of an old one."""
+    path = "/models/small.gguf"
+    said, flag = Settings(model_draft=path), flags("model_draft", model_draft=path)
+    config = engine_config(said, MODEL.path, paths)
+    assert config.draft_path == path
+    assert choice_to_keep(config, said, None).draft_path == choice_to_keep(config, flag, None).draft_path == path
+    assert choice_to_keep(config, said, chat("n")).draft_path == path
+    assert choice_to_keep(config, flag, chat("n")).draft_path is None

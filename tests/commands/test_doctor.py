@@ -11,8 +11,10 @@ from fake_backend import make_ready
 from scripted_engine import ScriptedEngine
 
 import kvchat
+from kvchat.backend.fidelity import Verdict
+from kvchat.backend.guarding import GuardBook
 from kvchat.backend.protocol import EngineDied, LoadFailed, Loading
-from kvchat.backend.values import Failure
+from kvchat.backend.values import EngineConfig, Failure
 from kvchat.commands import doctor
 from kvchat.config import Settings
 from kvchat.paths import Paths
@@ -94,3 +96,14 @@ def test_model_names_cannot_steer_the_terminal(paths: Paths, engine: ScriptedEng
     (paths.models_folder / "first.gguf").rename(paths.models_folder / "a\x1b[2J.gguf")
     _, text = examine(paths, engine)
     assert "\x1b" not in text
+
+
+def test_what_the_guard_found(paths: Paths, engine: ScriptedEngine) -> None:
+    config = EngineConfig("/models/some.gguf", type_k="q4_0", type_v="q4_0")
+    GuardBook(paths.state_folder).remember(config, Verdict("q4_0", "q4_0", 10.0, 20.0, 100, 0.05, 0.9, 0.01))
+    _, text = examine(paths, engine)
+    said = "some, cache q4_0: decode 10.0 tokens/s at depth 1,024, 0.50 of f16; divergence from f16 0.0500 nats"
+    assert f"- Checked on this machine: {said}" in text
+    assert "WARNING" in text
+    _, text = examine(paths, engine, json=True)
+    assert said in json.loads(text)["guard"][0]

@@ -29,6 +29,8 @@ CHAIN_FIELDS = [
     "last_use",
     "hits",
     "seconds_saved",
+    "lineage",
+    "draft",
     "pinned",
 ]
 PAGE_FIELDS = [
@@ -99,9 +101,9 @@ def test_ls_table(paths: Paths, disk: Disk) -> None:
     run_ls(paths, json=False, out=out)
     header, *lines = out.getvalue().splitlines()
     assert (
-        " ".join(header.split()) == "chain parent model k/v start tokens pages states size last use hits saved pinned"
+        " ".join(header.split()) == "chain parent model k/v from start tokens pages states size last use hits saved pinned"
     )
-    assert [line.split()[4:8] for line in lines[:3]].count(["0", "128", "1", "-"]) == 1
+    assert [line.split()[5:9] for line in lines[:3]].count(["0", "128", "1", "-"]) == 1
     assert all(line[header.index("model") :].startswith("Tiny") for line in lines[:3])
     assert lines[-1].startswith("4 pages, ")
     assert "checkpoint" not in lines[-1]
@@ -115,7 +117,7 @@ def test_ls_table_counts_checkpoints(paths: Paths, disk: Disk) -> None:
         out = io.StringIO()
         run_ls(paths, json=False, out=out)
         _, line, _, total = out.getvalue().splitlines()
-        assert line.split()[4:8] == ["0", "300", "3", words.split()[2]]
+        assert line.split()[5:9] == ["0", "300", "3", words.split()[2]]
         assert total.startswith(words)
 
 

@@ -180,6 +180,30 @@ def test_show_says_when_a_state_is_not_kept(paths: Paths) -> None:
     assert json.loads(show(paths, "sparse", as_json=True))["kept_on_disk"] is False
 
 
+def test_show_proposes_drafts(paths: Paths) -> None:
+    """A small model with the same vocabulary, and the same model in fewer bits; in no model is itself proposed."""
+    folder = paths.models_folder
+    for name, spec in (
+        ("large", {"layers": 12}),
+        ("large-q8", {"layers": 12, "weights": "q8_0"}),
+        ("small", {"layers": 1}),
+    ):
+        tiny.build("llama", folder, **spec).rename(folder / f"{name}.gguf")  # type: ignore[arg-type]
+    share = (folder / "small.gguf").stat().st_size / (folder / "large.gguf").stat().st_size
+    found = json.loads(show(paths, str(folder / "large.gguf"), as_json=True))["draft_models"]
+    assert [each["name"] for each in found] == ["small", "large-q8"]
+    assert found[0] == {
+        "name": "small",
+        "path": str(folder / "small.gguf"),
+        "why": f"same vocabulary, {share:.0%} of the size",
+    }
+    (line,) = [line for line in show(paths, str(folder / "large.gguf")).splitlines() if line.startswith("draft models")]
+    assert "small (same vocabulary, " in line
+    assert "; large-q8 (the same model in Q8_0, " in line
+    assert json.loads(show(paths, "small", as_json=True))["draft_models"] == []
+    assert "none found" in show(paths, "small")
+
+
 def test_show_without_template(paths: Paths) -> None:
     tiny.build("llama", paths.models_folder, chat_template=None)
     assert "ChatML" in show(paths, "llama")

@@ -100,6 +100,15 @@ def test_flags_say_what_to_plan_for(models: Path, capsys: pytest.CaptureFixture[
     assert found["draft_bytes"] > (models / "mqa.gguf").stat().st_size
 
 
+def test_a_draft_model_of_another_vocabulary_is_refused(
+    models: Path, smollm2: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny.build("llama", models)
+    ran = Ran(capsys, "llama", "--model-draft", str(smollm2))
+    assert ran.code == 1
+    assert "the vocabularies differ: it cuts text by the rules of smollm, not gpt-2" in ran.err
+
+
 def test_the_settings_file_counts_too(home: Path, models: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny.build("llama", models)
     (home / "config.toml").write_text('ctx_size = 512\ncache_type_k = "q8_0"\n')

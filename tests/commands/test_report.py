@@ -36,8 +36,24 @@ def test_seconds_are_rounded_to_microseconds() -> None:
             "prompt 80 tokens: 76 reused (76 from pages), 4 computed in 0.13 s · answer 6 tokens, 60.0/s",
         ),
         (
+            Usage(80, 76, 4, 0, 76, transcoded="f16", transcoded_tokens=70),
+            "prompt 80 tokens: 76 reused (76 from pages, 70 transcoded from f16), 4 computed",
+        ),
+        (
             Usage(10, 8, 2, resident=5, pages=3, decode_tokens=1, decode_seconds=1.0),
             "prompt 10 tokens: 8 reused (5 from memory, 3 from pages), 2 computed in 0.00 s · answer 1 token, 1.0/s",
+        ),
+        (
+            Usage(8, 0, 8, decode_tokens=40, decode_seconds=0.5, draft_kind="ngram", draft_proposed=30),
+            "answer 40 tokens, 80.0/s · drafts 0 of 30 (n-gram)",
+        ),
+        (
+            Usage(decode_tokens=40, decode_seconds=0.5),
+            "answer 40 tokens, 80.0/s",
+        ),
+        (
+            Usage(draft_kind="model", draft_proposed=1300, draft_accepted=1200, draft_speedup=1.25),
+            " · drafts 1,200 of 1,300 (draft model), 1.25 times plain",
         ),
         # a restore that did not help says why, in the engine's words
         *(

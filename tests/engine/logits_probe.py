@@ -21,6 +21,7 @@ from kvchat.engine.namespace import page_labels, page_namespace
 from kvchat.engine.reuse import Reuser
 from kvchat.engine.saving import Saver, marks
 from kvchat.engine.writing import PageWriter
+from kvchat.formats.past import Past
 from kvchat.kv.store import PageStore
 
 
@@ -33,11 +34,11 @@ class Run:
         self.writer = PageWriter(store)
         self.cells = Cells(self.context.memory, store.namespace.root)
         self.reuser = Reuser(self.cells, store)
-        self.saver = Saver(self.cells, self.writer, store, page_labels(self.context))
+        self.saver = Saver(self.cells, self.writer, store, page_labels(self.context), self.context.logits_after)
         self.tokens = tokens
 
     def prepare(self, end, past):
-        return self.reuser.prepare([*self.tokens[:end], 0], past, keep=True)
+        return self.reuser.prepare(Past([*self.tokens[:end], 0]), past, keep=True)
 
     def decode(self, end):
         start = len(self.cells)

@@ -102,22 +102,24 @@ def test_another_cache_type_and_back(start, smollm2, tmp_path):
 
     chat.engine.preview(Preview("p", past_of(chat), q8))
     preview = chat.until(Previewed)[-1]
-    assert (preview.tokens, preview.restored) == (len(past_of(chat)), 0)
+    past = len(past_of(chat))
+    assert (preview.tokens, preview.restored, preview.transcoded) == (past, first.usage.cells, first.usage.cells)
+    assert preview.seconds is not None
     chat.engine.configure(q8)
     assert chat.engine.ready is None
     ready = chat.ready()
     assert (ready.cache.type_k, ready.cache.flash_attention) == ("q8_0", True)
     second = chat.ask("And then?")
-    assert second.usage.cut == "cache type"
-    assert second.usage.reused == 0
+    assert (second.usage.cut, second.usage.pages, second.usage.transcoded) == (None, first.usage.cells, "f16")
 
     chat.engine.preview(Preview("p", past_of(chat), f16))
-    assert chat.until(Previewed)[-1].restored == first.usage.cells
+    preview = chat.until(Previewed)[-1]
+    assert preview.restored == second.usage.cells
+    assert preview.transcoded == second.usage.cells - first.usage.cells  # the others are there as they were computed
     chat.engine.configure(f16)
     assert chat.ready().cache.type_k == "f16"
     third = chat.ask("And then?")
-    assert third.usage.pages == first.usage.cells
-    assert third.usage.cut == "cache type"
+    assert (third.usage.cut, third.usage.pages, third.usage.transcoded) == (None, second.usage.cells, "q8_0")
     assert chat.engine.pid == pid
 
 
@@ -192,6 +194,10 @@ def test_settings_are_measured_while_idle_and_remembered(tmp_path, smollm2):
     assert applied.flash_attention == ("on" if tuned.flash_attention else "off")
     assert applied.threads == tuned.threads
     assert TuningBook(tmp_path / "state").apply(replace(config, type_k="q8_0")).tune
+    assert applied.draft_costs == tuned.draft_costs
+    assert len(tuned.draft_costs) == 16
+    assert tuned.draft_costs[0] == 1.0
+    assert list(tuned.draft_costs) == sorted(tuned.draft_costs)
     explicit = replace(config, flash_attention="on", threads=1)
-    assert TuningBook(tmp_path / "state").apply(explicit) == explicit
+    assert TuningBook(tmp_path / "state").apply(explicit) == replace(explicit, tune=True)  # for what drafts cost
     assert tuned.sentences[0] in read_report(tmp_path / "state")[0]

@@ -170,10 +170,33 @@ def test_stop_string_ends_text_and_cells_at_the_same_token(start):
 
 
 def test_prompt_larger_than_the_context_is_refused_with_a_hint(start):
-    answer = start(context=256).ask(LONG)
-    assert answer.finished.reason == "error"
-    assert "256" in answer.finished.failure.message
-    assert "--ctx-size" in answer.finished.failure.hint
+    """It says by how much, also in the usage, which the chat keeps; one cell must be left for the answer. What was in
+    the cells stays there, and with so much less it fits."""
+    chat = start(context=256)
+    first = chat.ask("Hi.")
+    answer = chat.ask(LONG)
+    finished, count = answer.finished, sum(map(len, answer.segments))
+    assert (finished.reason, answer.text, answer.usage.prompt_tokens) == ("context", "", count)
+    assert answer.usage.excess == count + 1 - 256
+    assert f"{count - 255:,} tokens too long: it has {count:,}, the context holds 256" in finished.failure.message
+    assert "larger context" in finished.failure.hint
+    chat.messages[-2:] = []  # the message and its answer
+    short = chat.ask("And now?")
+    assert short.finished.failure is None
+    assert short.usage.resident >= len(first.segments[-1])
+
+
+@pytest.mark.parametrize(("more", "reason"), [(-1, "length"), (0, "context"), (1, "context")])
+def test_a_prompt_fits_that_leaves_one_cell(start, more, reason):
+    """Of 256 cells a prompt may take 255. A word is a token."""
+    chat = start(context=256)
+    count = sum(map(len, chat.ask("a" + " a" * 9).segments))
+    chat.messages.clear()
+    words = 10 + 256 - count + more
+    answer = chat.ask("a" + " a" * (words - 1), sampling=Sampling(temperature=0, max_tokens=1))
+    assert sum(map(len, answer.segments)) == 256 + more
+    assert answer.finished.reason == reason
+    assert answer.usage.excess == max(0, more + 1)
 
 
 def test_full_context_ends_the_answer_and_says_so(start):

@@ -72,7 +72,7 @@ def disk():
 def saver_of(disk, memory, tokens):
     cells = Cells(memory, bytes(32))
     cells.append(range(tokens), 1.0)
-    return Saver(cells, PageWriter(disk), disk, {}), cells
+    return Saver(cells, PageWriter(disk), disk, {}, lambda length: None), cells
 
 
 def test_a_state_that_the_queue_has_no_room_for_is_handed_out_at_the_end(disk, monkeypatch):

@@ -54,7 +54,7 @@ class Chat:
         session = self._session
         session._emit = self._events.append
         scheduler = Scheduler(session, Interrupt(), self._events.append)
-        scheduler.add(Generate("t", tuple(self.messages), FEW))
+        scheduler.add(Generate("t", tuple(self.messages), FEW, draft="off"))
         scheduler.run_next()
         segments = next(event.segments for event in self._events if isinstance(event, PromptReady))
         finished = next(event for event in self._events if isinstance(event, TurnFinished))

@@ -210,6 +210,33 @@ def test_large_vocabulary_in_little_memory(tmp_path: Path) -> None:
     assert peak < 4 << 20  # the file has 7 MB
 
 
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [(1 << 16, "more than 256 MiB of strings"), (0, "2621440 strings"), (1 << 33, "more than 256 MiB of strings")],
+)
+def test_ten_gigabytes_of_claimed_strings(length: int, message: str, tmp_path: Path) -> None:
+    """A file with holes is as long as it claims, and nobody reads all of it."""
+    count = 2_621_440 if length == 0 else 160_000
+    path = file(tmp_path, [ARCHITECTURE, pair("tokens", ARRAY, struct.pack("<IQ", STRING, count))], counts=(1, 2))
+    at = path.stat().st_size
+    with path.open("r+b") as stream:
+        for number in range(min(6000, (10 << 30) // (8 + length)) if length else 0):
+            stream.seek(at + number * (8 + length))
+            stream.write(struct.pack("<Q", length))
+        stream.truncate(10 << 30)
+    read = []
+    pread = os.pread
+
+    def counted(fd: int, size: int, offset: int) -> bytes:
+        read.append(size)
+        return pread(fd, size, offset)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(FormatError, match=message):
+        patch.setattr(os, "pread", counted)
+        read_header(path)
+    assert sum(read) < 300 << 20
+
+
 def test_many_arrays_in_little_memory(tmp_path: Path) -> None:
     numbers = struct.pack("<IQ", 2, 1024) + b"\xff" * 2048
     path = file(tmp_path, [ARCHITECTURE, *(pair(f"array {i}", ARRAY, numbers) for i in range(4000))])

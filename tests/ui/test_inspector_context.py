@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from rich.cells import cell_len
@@ -130,7 +130,10 @@ def test_the_bars_and_their_legends() -> None:
     assert lines[2] == "came from " + "█" * 20 + "▓" * 4 + "▒" * 6 + "░" * 10
     assert lines[3] == "▀ you ×2 90   ▄ answers ×2 110"
     for words in ("█ resident 100", "▓ pages 20", "▒ computed 30", "░ answer 50", "· free 800"):
-        assert words in lines[4]
+        assert words in "\n".join(lines[4:])
+    assert len(lines) == 6  # all of the legend, in two lines
+    assert max(map(len, lines)) <= 50
+    assert len(plain(view(), 80)) == 5
 
 
 def test_the_window_is_marked_under_the_tokens_that_it_still_has() -> None:
@@ -140,7 +143,46 @@ def test_the_window_is_marked_under_the_tokens_that_it_still_has() -> None:
 
 def test_the_system_prompt_is_in_the_ids_of_the_first_message() -> None:
     found = context_view(MESSAGES, LENGTHS, live=None, generated=0, warmed=None, reserved=1000, system=True)
-    assert "▀ you ×2 90, system prompt with the first" in plain(found, 80)[3]
+    assert "▀ you ×2 90, system prompt among them" in plain(found, 80)[3]
+
+
+def with_system(system: bool, tokens: int) -> ContextView:
+    usage = replace(SECOND, system_tokens=tokens)
+    messages = (*MESSAGES[:3], said("a2", "assistant", usage))
+    return context_view(messages, LENGTHS, live=None, generated=0, warmed=None, reserved=1000, system=system)
+
+
+def test_the_system_prompt_is_a_part_of_its_own() -> None:
+    """The engine told that 40 of the first message's 60 tokens are the system prompt: 8 of 40 cells."""
+    found = with_system(True, 40)
+    assert found.parts == (Part("system", 40), Part("user", 20), *view().parts[1:])
+    assert plain(found, 50)[1] == "messages  " + "▌" * 8 + "▀" * 4 + "▄" * 12 + "▀" * 6 + "▄" * 10
+    assert plain(found, 80)[3] == "▌ system prompt 40   ▀ you ×2 50   ▄ answers ×2 110"
+
+
+def test_a_system_prompt_that_the_person_did_not_write_is_the_templates() -> None:
+    """And BOS alone is none."""
+    assert plain(with_system(False, 19), 100)[3].startswith("▌ the template's system prompt 19   ▀ you ×2 71")
+    assert with_system(False, 1) == view()
+
+
+def test_the_system_prompt_while_a_turn_goes_on_and_when_a_chat_was_opened() -> None:
+    live = LiveTurn("t", "a2", 0.0, phase="prefill", restored=RESTORED, system_tokens=40)
+    warmed = Warmed("w", tokens=200, reused=200, pages=180, seconds=0.1, cut=None, system_tokens=40)
+    for found in (view(live=live), view(warmed=warmed)):
+        assert found.parts[:2] == (Part("system", 40), Part("user", 20))
+
+
+def test_the_system_prompt_is_known_where_messages_are_not_told_apart() -> None:
+    usage = replace(SECOND, system_tokens=40)
+    found = view((*MESSAGES[:3], said("a2", "assistant", usage)), lengths={"u2": 30})
+    assert found.parts == (Part("system", 40), Part("unknown", 80), Part("user", 30), Part("assistant", 50))
+
+
+def test_a_prompt_that_was_stopped_inside_the_system_prompt() -> None:
+    usage = Usage(prompt_tokens=150, computed=10, cells=10, system_tokens=40)
+    found = view((*MESSAGES[:1], said("a1", "assistant", usage)), lengths={"u1": 150})
+    assert found.parts == (Part("system", 10),)
 
 
 def test_without_an_engine_no_cells_are_claimed() -> None:

@@ -66,6 +66,24 @@ def test_the_parts_and_the_total(tmp_path: Path) -> None:
     assert "▸ f16 now" in shown
 
 
+def test_a_draft_model_has_rows_of_its_own(tmp_path: Path) -> None:
+    """Its weights are its file, its cache is that of one layer for as many tokens, and the total has all of it."""
+    (tmp_path / "small").mkdir()
+    found, small = model("llama", tmp_path), model("llama", tmp_path / "small", layers=1)
+    config = EngineConfig(str(found.path), context=4096, draft_path=str(small.path))
+    view = memory_view(read_facts(found), config, None, Memory(ram=8 * GIB), read_facts(small))
+    assert isinstance(view, MemoryView)
+    need, alone = view.choices[view.now], viewed(tmp_path, running=False)
+    assert view.draft_weights == small.path.stat().st_size
+    assert need.draft_kv_bytes == 4096 * F16 // 2
+    assert need.total_bytes == alone.choices[alone.now].total_bytes + need.draft_bytes
+    shown = text(view)
+    assert "draft weights" in shown
+    assert "draft KV                 2 MiB" in shown
+    assert "draft compute (est.)" in shown
+    assert "draft" not in text(alone)
+
+
 def test_another_type_is_looked_at_and_said_to_be_only_that(tmp_path: Path) -> None:
     view = viewed(tmp_path)
     other = next(at for at, need in enumerate(view.choices) if need.types == "q8_0")

@@ -101,7 +101,7 @@ async def test_one_page_at_120_by_36(home: Path) -> None:
                 assert f"╭─ {panel}" in shown
             assert "KV inspector · llama · llama, GQA · 4,096 cells · f16 · flash attention off" in shown
             assert "48 of 4,096 · 1%" in shown
-            assert "▀ you ×2 24, system prompt with the first   ▄ answers ×2 24" in shown
+            assert "▀ you ×2 24, system prompt among them   ▄ answers ×2 24" in shown
             assert "█ resident 28   ▒ computed 8   ░ answer 12   · free 4,048" in shown
             assert "48 KiB held of 4 MiB reserved" in shown  # 1 KiB a token
             rows = [line.split() for line in lines(pilot) if line.startswith(("│ 2 ", "│ 1 "))]
@@ -172,6 +172,61 @@ async def test_enter_opens_the_settings_above_it(home: Path) -> None:
             await settled(pilot, lambda: isinstance(pilot.app.screen, SettingsScreen))
             await pilot.press("escape")
             await settled(pilot, lambda: isinstance(pilot.app.screen, Inspector))
+
+
+async def test_enter_takes_the_types_that_are_looked_at_into_the_settings(home: Path) -> None:
+    """What if q4_0? Enter says so before, opens the settings with it, and only Enter there applies it. The types of
+    now are no what-if: the settings open as they are."""
+    with staged(home) as on:
+        async with on.app().run_test(size=(120, 36)) as pilot:
+            await talk(pilot, on)
+            await open_inspector(pilot)
+            assert "⏎ settings  e export" in lines(pilot)[-1]
+            await pilot.press("left")
+            assert "⏎ settings with q4_0  e export" in lines(pilot)[-1]
+            await pilot.press("enter")
+            await settled(pilot, lambda: isinstance(pilot.app.screen, SettingsScreen))
+            await settled(pilot, lambda: "K cache          ‹ q4_0" in text(pilot.app))
+            assert "V cache            q4_0" in text(pilot.app)
+            assert on.engine.configured == []
+            await pilot.press("escape")
+            await settled(pilot, lambda: isinstance(pilot.app.screen, Inspector))
+            assert on.engine.configured == []
+            await pilot.press("enter")
+            await settled(pilot, lambda: "K cache          ‹ q4_0" in text(pilot.app))
+            await pilot.press("enter")
+            await until(pilot, lambda: bool(on.engine.configured))
+            assert (on.engine.configured[0].type_k, on.engine.configured[0].type_v) == ("q4_0", "q4_0")
+            await settled(pilot, lambda: "▸ q4_0 now" in text(pilot.app))
+            assert "⏎ settings  e export" in lines(pilot)[-1]
+            await pilot.press("enter")
+            await settled(pilot, lambda: "K cache          ‹ q4_0" in text(pilot.app))
+            assert "Enter" not in text(pilot.app)
+
+
+@pytest.mark.parametrize(
+    ("head_size", "flash_attention", "value", "said"),
+    [
+        # a quantized V needs it
+        (64, "off", "q8_0", "changed for these types: Flash attention auto"),
+        # rows of quantized types are blocks of 32 values
+        (48, "auto", "f16", "not q8_0: "),
+    ],
+)
+async def test_types_that_need_more_and_types_that_cannot_be_had(
+    home: Path, head_size: int, flash_attention: str, value: str, said: str
+) -> None:
+    path = tiny.build("llama", home, head_size=head_size)
+    found = Survey((ModelFile("tiny", path, path.stat().st_size, "models"),), (), path)
+    with stage(home, script, found=found, settings=Settings(flash_attention=flash_attention)) as on:
+        async with on.app().run_test(size=(120, 36)) as pilot:
+            await talk(pilot, on)
+            await open_inspector(pilot)
+            await pilot.press("right")
+            await settled(pilot, lambda: "what if q8_0" in text(pilot.app))
+            await pilot.press("enter")
+            await settled(pilot, lambda: f"K cache          ‹ {value}" in text(pilot.app))
+            assert said in text(pilot.app)
 
 
 async def test_another_cache_type_is_seen_when_the_engine_has_it(home: Path) -> None:
@@ -301,5 +356,6 @@ async def test_without_a_model(home: Path) -> None:
             shown = text(pilot.app)
             assert "no engine is ready" in shown
             assert "there is no context now" in shown
-            assert "No model is chosen. F2 chooses one." in shown
+            assert "No model is chosen yet." in shown
+            assert "⏎ settings" in shown
             assert "No turn has been measured yet." in shown

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from rich.cells import cell_len
 
 from kvchat.backend.values import Usage
 from kvchat.chats.types import Message
-from kvchat.ui.inspector_turns import CHARTS, NOTHING_YET, TurnRow, chart_lines, table_lines, turn_rows
+from kvchat.ui.inspector_layout import Panel, pages
+from kvchat.ui.inspector_turns import CHARTS, NOTHING_YET, TurnRow, chart_lines, drafted, table_lines, turn_rows
 
 FIRST = Usage(prompt_tokens=100, computed=100, ttft_seconds=1.0, decode_tokens=40, decode_seconds=2.0, cells=140)
 SECOND = Usage(
@@ -93,6 +94,48 @@ def test_scrolling_leaves_out_the_newest() -> None:
 
 def test_columns_stay_where_they_are_while_it_scrolls() -> None:
     assert plain(ROWS, 116)[2] == plain(ROWS, 116, first=1)[1]
+
+
+# ------------------------------------------------------------------ drafts
+
+DRAFTED = replace(FIRST, draft_kind="ngram", draft_proposed=40, draft_accepted=30, draft_speedup=1.5)
+LOSING = replace(SECOND, draft_kind="both", draft_proposed=10, draft_accepted=0, draft_speedup=0.98)
+WITH_DRAFTS = turn_rows(
+    (answer("a", DRAFTED), answer("b", LOSING), answer("c", FIRST), answer("d", FAILED)), set("abcd")
+)
+
+
+def test_drafts_have_a_column_where_there_were_any() -> None:
+    assert not drafted(ROWS)
+    assert drafted(WITH_DRAFTS)
+    lines = [line.split() for line in plain(WITH_DRAFTS, 116)]
+    assert lines[0] == ["#", "prompt", "reused", "from", "computed", "first", "tok/s", "draft", "saved"]
+    assert lines[1][6:9] == ["-", "-", "-"]  # a turn without an answer
+    assert lines[2][7:9] == ["20.0", "-"]
+    assert lines[3][7:9] == ["30.0", "0%"]
+    assert lines[4][7:9] == ["20.0", "75%"]
+    assert "draft" not in plain(WITH_DRAFTS, 36)[0]
+    assert max(cell_len(line) for width in range(30, 120) for line in plain(WITH_DRAFTS, width) if width > 40) < 120
+
+
+def test_the_lines_of_the_plot_of_drafts() -> None:
+    """A turn in which nothing was drafted ran as plain decoding does, one without an answer has no point."""
+    plain_decoding, accepted, speedup = CHARTS["drafts"].series(WITH_DRAFTS)
+    assert plain_decoding.points == ((1, 1.0), (2, 1.0), (3, 1.0))
+    assert accepted.points == ((1, 0.75), (2, 0.0))
+    assert speedup.points == ((1, 1.5), (2, 0.98), (3, 1.0))
+    unknown = turn_rows((answer("a", replace(DRAFTED, draft_speedup=0.0)),), {"a"})
+    assert CHARTS["drafts"].series(unknown)[2].points == ()
+
+
+@pytest.mark.parametrize("width", [60, 80, 108, 120, 140, 200])
+@pytest.mark.parametrize("height", [18, 22, 34, 48])
+def test_every_chart_is_on_one_page(width: int, height: int) -> None:
+    known: dict[Panel, int] = {"context": 6, "store": 8, "memory": 10}
+    for more in (False, True):
+        found = [panel for page in pages(width, height, known, drafted=more) for row in page for panel in row.panels]
+        expected = {"context", "store", "memory", "turns", "first", "speed", "tokens", *(["drafts"] if more else [])}
+        assert (len(found), set(found)) == (len(expected), expected)
 
 
 def test_no_turns() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from markdown_cases import pieces
 
+from kvchat.reasoning import WITHOUT, left_open, split, split_late, undecided
 from kvchat.ui import reasoning_rows
+from kvchat.ui.entry import ThoughtCost
 from kvchat.ui.markdown_body import MarkdownBody
-from kvchat.ui.reasoning import WITHOUT, amount, split, split_late, undecided
+from kvchat.ui.reasoning_rows import amount
 
 # Each row: a reply as llama.cpp writes it out, its reasoning, its answer.
 REPLIES = [
@@ -104,13 +106,77 @@ def test_while_it_is_written_the_last_rows_are_shown_and_then_how_long_it_took(m
     assert rows(body) == ["▾ thinking…", "  c", "  d", "  e"]
     now[0] = 16.1
     body.grow(text + "</think>\n\n")
-    assert rows(body) == ["▸ thought · 5 words · 6.1 s"]
+    assert rows(body) == ["▸ thought for 6.1 s · 5 words"]
     body.grow(text + "</think>\n\nYes")
-    assert rows(body) == ["▸ thought · 5 words · 6.1 s", "", "Yes"]
+    assert rows(body) == ["▸ thought for 6.1 s · 5 words", "", "Yes"]
     body.finish(text + "</think>\n\nYes.")
-    assert rows(body) == ["▸ thought · 5 words · 6.1 s", "", "Yes."]
+    assert rows(body) == ["▸ thought for 6.1 s · 5 words", "", "Yes."]
     wider = MarkdownBody(text + "</think>\n\nYes.", 60, live=False, earlier=body)
-    assert rows(wider) == ["▸ thought · 5 words · 6.1 s", "", "Yes."]
+    assert rows(wider) == ["▸ thought for 6.1 s · 5 words", "", "Yes."]
+
+
+def test_tokens_and_seconds_are_those_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is written, and in a chat that is opened again."""
+    now = [10.0]
+    monkeypatch.setattr(reasoning_rows, "monotonic", lambda: now[0])
+    body = MarkdownBody("", 60, live=True)
+    body.told(ThoughtCost(1))
+    body.grow("<think>\n")
+    assert rows(body) == ["▾ thinking… 1 token"]
+    now[0] = 13.25
+    body.told(ThoughtCost(1_204))
+    body.grow("<think>\nhmm")
+    assert rows(body) == ["▾ thinking… 3.2 s · 1,204 tokens", "  hmm"]
+    text = "<think>\nhmm\n</think>\n\nYes."
+    body.grow(text)
+    assert rows(body)[0] == "▸ thought for 3.2 s · 1,204 tokens"
+    body.told(ThoughtCost(1_205, 6.1))
+    body.finish(text)
+    assert rows(body) == ["▸ thought for 6.1 s · 1,205 tokens", "", "Yes."]
+    assert rows(MarkdownBody(text, 60, live=False, cost=ThoughtCost(1_205, 6.1))) == rows(body)
+    assert rows(MarkdownBody(text, 40, live=False, cost=ThoughtCost(1_205))) == ["▸ thought · 1,205 tokens", "", "Yes."]
+
+
+def test_a_thought_that_was_stopped_says_so() -> None:
+    """It is not "thinking" any more, neither after the stop nor later."""
+    body = MarkdownBody("", 60, live=True)
+    for text in ("<think>\none", "<think>\none two"):
+        body.told(ThoughtCost(len(text)))
+        body.grow(text)
+    body.told(ThoughtCost(14, 2.0))
+    body.finish("<think>\none two")
+    assert rows(body) == ["▾ thought for 2.0 s · 14 tokens · not to its end", "  one two"]
+    assert rows(MarkdownBody("<think>\none two", 60, live=False))[0] == "▾ thought · 2 words · not to its end"
+
+
+def test_a_reply_that_begins_inside_a_block_is_thought_from_its_first_token_on() -> None:
+    """The template opened the block, so the text has no opening tag; the engine counts all the same."""
+    body = MarkdownBody("", 60, live=True)
+    body.told(ThoughtCost(2))
+    body.grow("Let me")
+    assert rows(body) == ["▾ thinking… 2 tokens", "  Let me"]
+    body.told(ThoughtCost(3))
+    body.grow("Let me see</think>Yes")
+    assert rows(body)[1:] == ["", "Yes"]
+    assert rows(body)[0].endswith("· 3 tokens")
+    assert rows(MarkdownBody("Let me", 60, live=False, cost=ThoughtCost(2)))[1:] == ["  Let me"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "closing"),
+    [
+        ("<|im_start|>assistant\n<think>\n", "</think>"),
+        ("<|Assistant|><think>", "</think>"),
+        ("[THINK]", "[/THINK]"),
+        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", None),  # thinking is switched off
+        ("<|im_start|>assistant\n", None),
+        ("", None),
+    ],
+)
+def test_whether_the_prompt_opens_a_block(prompt: str, closing: str | None) -> None:
+    found = left_open(prompt)
+    assert (found is not None) == (closing is not None)
+    assert found is None or (closing is not None and found.fullmatch(closing))
 
 
 def test_what_looked_like_an_answer_is_folded_when_its_closing_tag_comes() -> None:

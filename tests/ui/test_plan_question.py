@@ -102,7 +102,7 @@ async def test_escape_loads_nothing_and_leaves_a_way_on(home: Path, machine: Mac
         async with on.app().run_test(size=(120, 40)) as pilot:
             await question(pilot)
             await pilot.press("escape")
-            await sees(pilot, "Nothing was loaded. F2 chooses a model, its cache and its context size.")
+            await sees(pilot, "Nothing was loaded. /settings chooses a model, its cache and its context size.")
             assert not on.engine.started
             await pilot.press("f2")
             await until(pilot, lambda: "KV memory" in on_screen(pilot))

@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kv_shapes import header
 
-from kvchat.backend.values import EngineConfig, Sampling
+from kvchat.backend.values import DISK_TYPES, EngineConfig, Sampling
 from kvchat.config_options import BadValue
 from kvchat.conversation import Defaults, Own
-from kvchat.kv.needs import Memory
+from kvchat.kv.geometry import geometry
+from kvchat.kv.needs import Memory, Subject
+from kvchat.library.find import ModelFile
+from kvchat.ui.model_facts import ModelFacts
 from kvchat.ui.sampling_fields import FIELDS, SAMPLING, sampling_words, stops_in
 from kvchat.ui.settings_engine import EngineDraft, Machine
 from kvchat.ui.settings_pages import NOTHING, ChatDraft, ChatNow, HistoryPage, SamplingPage
-from kvchat.ui.settings_store import BUDGET, GIB, KEPT, StorePage, StoreUse, budget_text
+from kvchat.ui.settings_store import BUDGET, DISK, GIB, KEPT, StorePage, StoreUse, budget_text
 
 # ------------------------------------------------------------------ one field
 
@@ -221,6 +225,39 @@ def test_the_budget() -> None:
     page.take(BUDGET, "3GiB")
     page.step(BUDGET, -1)
     assert page.draft.config.kv_budget == 2 * GIB
+
+
+def test_the_type_on_disk() -> None:
+    page = store_page()
+    assert (page.row(DISK).value, page.row(DISK).note, page.changed) == ("same", "", False)
+    walked = []
+    for _ in DISK_TYPES:
+        page.step(DISK, 1)
+        walked.append(page.draft.config.kv_type_disk)
+    assert walked == [*DISK_TYPES[1:], "same"]
+    page.step(DISK, -1)
+    assert page.changed
+    assert page.line(DISK) is None
+    assert "transcoded" in page.detail(DISK)
+
+
+@pytest.mark.parametrize(
+    ("config", "note"),
+    [
+        ({"kv_type_disk": "q8_0"}, "53% of the room"),  # 34 bytes in place of 64
+        ({"kv_type_disk": "q4_0"}, "28% of the room"),
+        ({"kv_type_disk": "q4_0", "type_k": "q8_0", "type_v": "f16"}, "37% of the room"),  # 36 of 98
+        ({"kv_type_disk": "q8_0", "type_k": "q4_0", "type_v": "q4_0"}, "saved as in memory"),
+        ({"kv_type_disk": "bf16"}, "saved as in memory"),
+    ],
+)
+def test_what_the_type_on_disk_takes(config: dict[str, Any], note: str) -> None:
+    page = store_page(**config)
+    sizes = {"attention__key_length": 64, "attention__value_length": 64}
+    header_of = header("llama", block_count=2, attention__head_count=4, **sizes)
+    subject = Subject("m", header_of, geometry(header_of), 1, None)
+    page.draft.know(ModelFacts(ModelFile("m", Path("m.gguf"), 1, "models"), subject))
+    assert page.row(DISK).note == note
 
 
 @pytest.mark.parametrize(

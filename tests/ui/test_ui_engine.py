@@ -203,14 +203,19 @@ async def test_the_line_below_the_prompt_tells_what_a_send_would_cost(home: Path
             await until(pilot, lambda: len(on.engine.forecasts) == 2)
             on.engine.say(Forecasted(on.engine.forecasts[1].turn, 3530, 0, 0, 3530, None, "system"))
             await until(pilot, lambda: hint(pilot) == "reuses 0, computes 3,530 · cut: system")
+            await pilot.press("?")
+            await until(pilot, lambda: len(on.engine.forecasts) == 3)
+            on.engine.say(Forecasted(on.engine.forecasts[2].turn, 4096, 412, 3000, 684, 0.6, None))
+            too_long = "1 token too long for the context of 4,096: it cannot be answered"
+            await until(pilot, lambda: hint(pilot) == too_long)
             assert room(pilot).transcript.size.height == height  # nothing moved
             await pilot.press("ctrl+c")
-            await until(pilot, lambda: hint(pilot) == "")
+            await until(pilot, lambda: hint(pilot).startswith("⏎ send"))
             assert room(pilot).transcript.size.height == height
             await pilot.press("/", "m", "o", "d", "e", "l")
             await until(pilot, lambda: hint(pilot).startswith("/model [name]: choose the model"))
             await pilot.pause(0.4)
-            assert len(on.engine.forecasts) == 2
+            assert len(on.engine.forecasts) == 3
             await pilot.resize_terminal(120, 11)
             await pilot.pause()
             assert not room(pilot).hint.display
@@ -229,7 +234,7 @@ async def test_a_chat_that_was_run_otherwise_says_so(home: Path) -> None:
             await send(pilot, "/cache f16")
             await until(pilot, lambda: "/cache q8_0 q8_0 goes back to what is kept of it" in hint(pilot))
             await send(pilot, "/cache q8_0 q8_0")
-            await until(pilot, lambda: hint(pilot) == "")
+            await until(pilot, lambda: hint(pilot).startswith("⏎ send"))
     with stage(home) as on:  # started with this chat, it is run as before
         before = on.desk.open_conversation(chat).result().chat
         on.link.want(before, before)
@@ -245,7 +250,7 @@ async def test_first_run_asks_for_a_model(home: Path) -> None:
             await until(pilot, lambda: isinstance(pilot.app.screen, FirstRun))
             await until(pilot, lambda: "no model yet" in status(pilot))
             pilot.app.screen.dismiss(None)
-            await sees(pilot, "There is no model yet. F2 or /model chooses one.")
+            await sees(pilot, "There is no model yet. /model chooses one.")
             await send(pilot, "written before there is a model")
             await until(pilot, lambda: "waiting" in status(pilot))
             await pilot.press("f2")
@@ -271,7 +276,7 @@ async def test_a_model_that_is_not_found_leaves_a_way_on(home: Path) -> None:
     with stage(home, found=found, settings=Settings(model="x")) as on:
         async with on.app().run_test(size=(120, 36)) as pilot:
             await sees(pilot, "There is no model 'x'")
-            assert "F2 chooses another model" in shown(pilot)
+            assert "/model chooses another one" in shown(pilot)
             await until(pilot, lambda: "no engine" in status(pilot))
             await pilot.press("f2")
             await until(pilot, lambda: isinstance(pilot.app.screen, SettingsScreen))

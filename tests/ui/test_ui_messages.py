@@ -159,6 +159,31 @@ async def test_edit_sends_a_branch_and_escape_gives_the_draft_back(home: Path) -
             assert room(pilot).prompt.text == "second question!"
 
 
+async def test_the_forecast_of_an_edit_is_that_of_the_branch(home: Path) -> None:
+    """What is asked for is the beginning of the chat with the draft behind it, not the whole chat with it."""
+    with stage(home, Counter()) as on:
+        async with on.app().run_test(size=(120, 30)) as pilot:
+            await two_turns(pilot)
+            await pilot.press("ctrl+o", "k", "e")
+            await until(pilot, lambda: bool(on.engine.forecasts))
+            asked = on.engine.forecasts[-1].messages
+            assert [message.text for message in asked] == ["first question", "alpha", "second question"]
+            await pilot.press("escape", "x")
+            await until(pilot, lambda: len(on.engine.forecasts) == 2)
+            assert [message.text for message in on.engine.forecasts[-1].messages][-2:] == ["beta", "x"]
+
+
+async def test_the_line_above_the_prompt_keeps_the_way_out_on_narrow_screens(home: Path) -> None:
+    with stage(home, Counter()) as on:
+        async with on.app().run_test(size=(60, 20)) as pilot:
+            await two_turns(pilot)
+            await pilot.press("ctrl+o", "k", "e")
+            await until(pilot, lambda: chip(pilot).startswith("editing: your message of "))
+            assert chip(pilot).endswith(" · esc cancels")
+            await pilot.resize_terminal(90, 20)
+            await until(pilot, lambda: chip(pilot).endswith(" · ⏎ sends it as a branch, esc cancels"))
+
+
 async def test_delete_and_undo(home: Path) -> None:
     with stage(home, Counter()) as on:
         async with on.app().run_test(size=(120, 30)) as pilot:

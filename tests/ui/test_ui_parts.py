@@ -22,7 +22,7 @@ from kvchat.ui.paste import SafePasteParser, normal
 from kvchat.ui.positions import Positions
 from kvchat.ui.status import StatusState, status_line
 from kvchat.ui.undo import Undo
-from kvchat.ui.wording import age, duration, entries, footer, warmed
+from kvchat.ui.wording import age, duration, entries, footer, source, warmed
 from kvchat.ui.wrap import shown, source_offset, wrap
 
 # ------------------------------------------------------------------ wrap
@@ -111,13 +111,13 @@ def test_status_line_in_full() -> None:
     assert text.startswith(
         "○ Qwen3-4B-Q4_K_M  K q8_0 V q4_0  ctx ━━────── 2.1k/8.2k  reused 768 of 812 (pages)  first 0.42 s  34.1 t/s"
     )
-    assert "F2 model" in text
+    assert text.endswith("34.1 t/s")
 
 
 @pytest.mark.parametrize(
     ("width", "kept", "dropped"),
     [
-        (120, ["2.1k/8.2k", "reused 768 of 812 (pages)", "first 0.42 s"], ["^S"]),
+        (120, ["2.1k/8.2k", "reused 768 of 812 (pages)", "first 0.42 s"], []),
         (95, ["2.1k/8.2k", "reused 768"], ["first"]),
         (88, ["26%", "reused 768"], ["2.1k"]),
         (64, ["Qwen3-4B-Q4_K_M", "q8_0/q4_0", "━", "26%", "hit 95%", "34.1 t/s"], ["reused"]),
@@ -132,10 +132,33 @@ def test_status_line_drops_in_order(width: int, kept: list[str], dropped: list[s
     assert [part for part in dropped if part in text] == []
 
 
+@pytest.mark.parametrize(
+    ("width", "kept", "dropped"),
+    [
+        (200, ["34.1 t/s  draft 71%", "first 0.42 s"], []),
+        (120, ["2.1k/8.2k", "draft 71%"], []),
+        (95, ["26%", "reused 768", "draft 71%"], ["2.1k"]),
+        (76, ["hit 95%", "34.1 t/s  draft 71%"], ["reused"]),
+        (64, ["hit 95%", "34.1 t/s"], ["draft"]),
+        (50, ["34.1 t/s"], ["draft", "hit"]),
+    ],
+)
+def test_drafts_in_the_status_line_go_before_the_hits(width: int, kept: list[str], dropped: list[str]) -> None:
+    text = status_line(replace(FULL, drafted=0.714), width).plain
+    assert [part for part in kept if part not in text] == []
+    assert [part for part in dropped if part in text] == []
+
+
+def test_where_nothing_was_drafted_nothing_is_said_of_it() -> None:
+    assert "draft" not in status_line(FULL, 200).plain
+    assert "draft 0%" in status_line(replace(FULL, drafted=0.0), 200).plain
+
+
 @pytest.mark.parametrize("width", range(1, 201))
 def test_status_line_never_wraps(width: int) -> None:
     states = [
         FULL,
+        replace(FULL, drafted=1.0),
         replace(FULL, phase="reading", progress=0.61, speed=212.0, ttft=None, model="键值缓存量化" * 8),
         replace(FULL, phase="generating", used=9999, type_v="q8_0"),
         StatusState("loading", progress=0.4),
@@ -270,6 +293,15 @@ def test_footer_of_a_finished_answer() -> None:
     )
 
 
+def test_footer_of_an_answer_with_drafts() -> None:
+    usage = Usage(decode_tokens=90, decode_seconds=1.5, ttft_seconds=0.4, draft_kind="model", draft_proposed=70)
+    usage = replace(usage, draft_accepted=50, draft_speedup=1.349)
+    text = "90 tokens · 60.0 tok/s · drafts 50 of 70 (draft model), 1.35 times plain · first 0.40 s"
+    assert footer(reply("stop", usage), resumable=True) == text
+    unknown = replace(usage, draft_kind="\x1b[31mevil", draft_speedup=0.0)  # from a damaged file
+    assert "drafts 50 of 70 · first" in footer(reply("stop", unknown), resumable=True)
+
+
 @pytest.mark.parametrize(
     ("finish", "text"),
     [
@@ -284,6 +316,12 @@ def test_footer_of_a_finished_answer() -> None:
 def test_footer_of_an_answer_that_was_cut_short(finish: str | None, text: str) -> None:
     assert footer(reply(finish), resumable=True) == text
     assert "/continue" not in footer(reply(finish), resumable=False)
+
+
+def test_footer_of_a_message_that_did_not_fit() -> None:
+    """Nothing was read, so no numbers; going on could not work."""
+    usage = Usage(prompt_tokens=1_430, cells=300, excess=1_175)
+    assert footer(reply("context", usage), resumable=True) == "not answered: 1,175 tokens too long for the context"
 
 
 def test_only_the_last_answer_can_go_on() -> None:
@@ -329,11 +367,40 @@ def test_positions() -> None:
 
 
 @pytest.mark.parametrize(
+    ("usage", "words"),
+    [
+        (Usage(), ""),
+        (Usage(pages=9), "pages"),
+        (Usage(resident=3, pages=9), "memory+pages"),
+        (Usage(pages=9, transcoded="f16", transcoded_tokens=9), "f16 pages"),
+        (Usage(resident=3, pages=9, transcoded="f16", transcoded_tokens=9), "memory+f16 pages"),
+        (Usage(pages=9, transcoded="q8_0", transcoded_tokens=4), "pages+q8_0 pages"),
+        (Usage(resident=9, transcoded="q8_0", transcoded_tokens=9), "memory+q8_0 pages"),  # they came between turns
+        (Usage(checkpoint=9, transcoded="q8_0", transcoded_tokens=9), "checkpoint+q8_0 pages"),
+    ],
+)
+def test_where_reused_tokens_came_from(usage: Usage, words: str) -> None:
+    assert source(usage) == words
+
+
+@pytest.mark.parametrize(
     ("event", "text"),
     [
         (Warmed("t", 1234, 1234, 1234, 0.05, None), "1,234 tokens back from pages in 0.05 s"),
         (Warmed("t", 1234, 1233, 1000, 0.0, None), "1,233 tokens back from pages in 0.01 s"),  # never "in 0.00 s"
         (Warmed("t", 1234, 512, 512, 0.2, None), "512 of 1,234 tokens back from pages in 0.20 s"),
+        (
+            Warmed("t", 1234, 1234, 1234, 0.05, None, transcoded="f16", transcoded_tokens=1234),
+            "1,234 tokens back from f16 pages in 0.05 s",
+        ),
+        (
+            Warmed("t", 1234, 1234, 1234, 0.05, None, transcoded="q8_0/q4_0", transcoded_tokens=34),
+            "1,234 tokens back from pages and q8_0/q4_0 pages in 0.05 s",
+        ),
+        (
+            Warmed("t", 900, 900, 0, 0.05, None, checkpoint=900, transcoded="f16", transcoded_tokens=900),
+            "900 tokens back from f16 pages in 0.05 s",
+        ),
         (Warmed("t", 40, 40, 0, 0.0, None), "40 tokens in memory"),
         (Warmed("t", 40, 0, 0, 0.0, "model"), "nothing kept: 40 tokens to compute (model)"),
         (Warmed("t", 0, 0, 0, 0.0, None), ""),

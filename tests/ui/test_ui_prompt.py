@@ -93,6 +93,22 @@ async def test_a_text_that_could_not_be_sent_comes_before_what_was_written_since
         assert app.prompt.text == "before\nsince"
 
 
+async def test_many_lines_are_undone_and_come_back() -> None:
+    """The text gets shorter than the box, which then has no scroll bar, before the cursor is where it was."""
+    app = Host()
+    lines = "\n".join(f"line {number}" for number in range(18))
+    async with app.run_test() as pilot:
+        app.prompt.post_message(events.Paste(lines))
+        await pilot.pause()
+        assert app.prompt.text == lines
+        await pilot.press("ctrl+z")
+        assert app.prompt.text == ""
+        await pilot.press("ctrl+y")
+        assert app.prompt.text == lines
+        await pilot.press("ctrl+z", "a")
+        assert app.prompt.text == "a"
+
+
 async def test_pastes() -> None:
     app = Host()
     async with app.run_test() as pilot:

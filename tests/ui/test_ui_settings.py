@@ -224,7 +224,7 @@ def selected(app: Host) -> str:
     return next(row.field for row in app.screen.query(FieldRow) if row.state.selected)
 
 
-def value(app: Host, field: FieldName) -> str:
+def value(app: Host, field: str) -> str:
     return app.screen.query_one(f"#field-{field}", FieldRow).state.value
 
 
@@ -247,6 +247,14 @@ async def test_walk_every_field_then_leave(desk: Desk) -> None:
                 assert shapes.refusal(config.type_k, config.type_v, config.flash_attention) is None
             assert len(seen) > 2, field
             await pilot.press("down")
+        assert selected(app) == "draft"  # without a draft model, three of the four
+        seen = set()
+        for _ in range(4):
+            await pilot.press("right")
+            seen.add(value(app, "draft"))
+        assert seen == {"auto", "ngram", "off"}
+        assert "not model: there is no draft model" in text(app)
+        await pilot.press("down", "down")
         assert selected(app) == "model"
         await pilot.press("escape")
         await pilot.pause()
@@ -354,11 +362,25 @@ async def test_the_cost_is_asked_for_after_a_rest(desk: Desk, monkeypatch: pytes
         await type_at_once(pilot, "right", "right")
         await settled(pilot, lambda: desk.asked)
         assert desk.asked == [replace(desk.config, type_k="q8_0")]
-        screen(app).show_preview(Previewed("t", 2000, 1792, 1.44))
-        expected = (
-            "Builds the context again: 1,792 of 2,000 tokens come back from pages, 208 are computed, about 1.4 s."
-        )
-        assert part(app, "effect") == expected
+        told = {
+            Previewed("t", 2000, 1792, 1.44): (
+                "1,792 of 2,000 tokens come back from pages, 208 are computed, in about 1.4 s."
+            ),
+            Previewed("t", 2000, 1792, None): "1,792 of 2,000 tokens come back from pages, 208 are computed.",
+            Previewed("t", 2000, 1792, 1.44, 1792): (
+                "1,792 of 2,000 tokens come back from pages, 1,792 of them from other types, 208 are computed, in "
+                "about 1.4 s."
+            ),
+            Previewed("t", 2000, 2000, 0.12, 2000): "switches 2,000 tokens in about 0.1 s, nothing is read again.",
+            Previewed("t", 2000, 1999, 0.04, 1999): "switches 1,999 tokens in less than 0.1 s, nothing is read again.",
+            Previewed("t", 2000, 1999, None, 90): (
+                "switches 1,999 tokens, 90 of them from other types, nothing is read again."
+            ),
+            Previewed("t", 2000, 2000, 0.1): "2,000 of 2,000 tokens come back from pages.",
+        }
+        for previewed, words in told.items():
+            screen(app).show_preview(previewed)
+            assert part(app, "effect") == f"Builds the context again: {words}"
         monkeypatch.setattr(settings_screen, "REST", 60.0)
         await pilot.press("right")
         screen(app).show_preview(Previewed("t", 2000, 1, 1.0))  # late: the answer to another question
@@ -399,7 +421,7 @@ async def test_a_broken_model_cannot_be_applied(desk: Desk) -> None:
     desk.ready = None
     app = desk.app(replace(desk.config, model_path=str(desk.models[2].path)))
     async with app.run_test(size=(80, 24)) as pilot:
-        await settled(pilot, lambda: "chooses another one" in text(app))
+        await settled(pilot, lambda: "Choose another one" in text(app))
         assert "truncated" in part(app, "detail")
         await pilot.press("v", "right", "enter", "ctrl+s")
         assert app.results == []

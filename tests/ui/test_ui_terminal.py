@@ -79,11 +79,29 @@ def test_editing_keys_keep_their_order(start: Start, home: Path) -> None:
     assert users(home) == ["bckspace", "helXYlo", "one three"]
 
 
+def test_keys_of_the_chat_keep_their_order_too(start: Start, home: Path) -> None:
+    """^C clears what was written before it, not what comes in the same read; Escape and a page up change nothing."""
+    terminal = start()
+    terminal.send(b"gone\x03he\x1b[5~ll\x1b[1;5Fo\r")
+    answered(terminal, "echo 'hello'")
+    terminal.send(b"more\x0e")
+    terminal.wait_until(lambda: "echo" not in terminal.text(), "a new chat")
+    assert users(home) == ["hello"]
+
+
 def test_all_ways_to_a_new_line(start: Start, home: Path) -> None:
     terminal = start()
     terminal.send(b"a\x1b[13;2ub\x1b[27;2;13~c\nd\\\re\r")
     terminal.wait_for("echo")
     assert users(home) == ["a\nb\nc\nd\ne"]
+
+
+def test_alt_enter_of_old_terminals_sends(start: Start, home: Path) -> None:
+    """They send ESC and the byte of Enter, which no program can tell from the two keys: so it is nobody's new line."""
+    terminal = start()
+    terminal.send(b"one\x1b\r")
+    answered(terminal, "echo 'one'")
+    assert users(home) == ["one"]
 
 
 def test_a_paste_is_text_whatever_it_holds(start: Start, home: Path) -> None:
@@ -181,6 +199,24 @@ def test_windows_are_resized_while_text_streams(start: Start) -> None:
     terminal.send(b"\x1b")
     terminal.wait_for("stopped: /continue goes on")
     assert terminal.process.poll() is None
+
+
+def test_a_killed_app_finds_its_chat_as_it_was_a_second_before(start: Start, home: Path) -> None:
+    """`kill -9` while an answer streams: what was on the screen a second before is there at the next start, told as
+    interrupted, and the chat goes on."""
+    terminal = start()
+    terminal.send(b"!slow\r")
+    terminal.wait_for("piece 20")
+    seen = max(int(line.split()[-1].rstrip("▍")) for line in terminal.lines() if line.strip().startswith("piece "))
+    time.sleep(1.1)
+    os.kill(terminal.process.pid, signal.SIGKILL)
+    assert terminal.ended() == -signal.SIGKILL
+    again = start("-c")
+    again.wait_for("interrupted: /continue goes on")
+    shown = [line.split()[-1] for line in again.lines() if line.strip().startswith("piece ")]
+    assert int(shown[-1]) >= seen
+    again.send(b"still here\r")
+    answered(again, "echo 'still here'")
 
 
 def _restored(terminal: Terminal) -> None:

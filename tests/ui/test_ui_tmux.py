@@ -96,6 +96,37 @@ def test_characters_of_all_widths(terminal: Terminal, home: Path) -> None:
     assert users(home)[-1] == "键值한국어"
 
 
+def test_a_table_and_the_caret_stand_where_tmux_counts(terminal: Terminal) -> None:
+    """Each row of the table ends with the same word, in the same column. The caret behind a word is as many cells from
+    that before it as tmux gives the word."""
+    rows = [f"| {word} | {'end' if number % 2 else 'END'} |" for number, word in enumerate(MIXED)]
+    terminal.run("set-buffer", "\n".join(["!say | a | b |", "|---|---|", *rows]), ";", "paste-buffer", "-p")
+    terminal.keys("Enter")
+    screen = terminal.until(lambda screen: "first 0.60 s" in screen)
+    lines = screen.splitlines()
+    wanted = [row for row, line in enumerate(lines) if line.rstrip().endswith(("│ end", "│ END"))]
+    assert len(wanted) == len(MIXED)
+    terminal.run("copy-mode", ";", "send-keys", "-X", "top-line")
+    columns = set()
+    for row in range(max(wanted) + 1):
+        found = terminal.run("send-keys", "-X", "end-of-line", ";", "display-message", "-p", "#{copy_cursor_x}")
+        columns |= {found.strip()} if row in wanted else set()
+        terminal.run("send-keys", "-X", "cursor-down")
+    terminal.run("send-keys", "-X", "cancel")
+    assert len(columns) == 1
+
+    def caret() -> int:
+        return int(terminal.run("display-message", "-p", "#{cursor_x}"))
+
+    start = caret()
+    for word, cells in zip(MIXED, (4, 6, 2, 1, 2, 1), strict=True):
+        terminal.keys("-l", word)
+        terminal.until(lambda _, cells=cells: caret() == start + cells)
+        terminal.keys("Home")
+        terminal.until(lambda _: caret() == start)
+        terminal.keys("C-c")
+
+
 def follows(screen: str, rows: int, end: str) -> bool:
     """The status line stands in the last of so many rows, and the end of the answer right above the prompt."""
     lines = [line.rstrip() for line in screen.splitlines()]

@@ -343,7 +343,7 @@ async def test_an_answer_that_is_resized_while_it_streams_ends_as_the_whole() ->
         got = view(transcript)
         transcript.show([answer(1, text)])
         await pilot.pause()
-        assert [re.sub(r" · [\d.]+ s$", "", line) for line in got] == view(transcript)
+        assert [re.sub(r" for [\d.]+ s", "", line) for line in got] == view(transcript)
 
 
 async def test_a_mark_moves_over_blocks_and_brings_them_into_view() -> None:

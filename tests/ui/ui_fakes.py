@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from kvchat.backend.protocol import Event, Generate, Ready
-from kvchat.backend.values import EngineConfig
+from kvchat.backend.values import DraftInfo, EngineConfig
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat
 from kvchat.config import Settings
@@ -76,7 +76,8 @@ def ready_for(config: EngineConfig) -> Ready:
     """What an engine with this configuration reports."""
     ready = make_ready(name=Path(config.model_path).stem, context=config.context or 4096)
     cache = replace(ready.cache, type_k=config.type_k, type_v=config.type_v, threads=config.threads or 1)
-    return replace(ready, model=replace(ready.model, path=config.model_path), cache=cache)
+    draft = config.draft_path and DraftInfo(Path(config.draft_path).stem, config.draft_path, 3 << 20, 1 << 20)
+    return replace(ready, model=replace(ready.model, path=config.model_path), cache=cache, draft=draft or None)
 
 
 FAKE = ModelFile("fake-1b", Path("/models/fake-1b.gguf"), 1 << 30, "models")

@@ -1,0 +1,58 @@
+"""What a person chooses: how a model is run, and how its answers are sampled. See `values`, of which this is the part
+that the settings need: the first frame of the app does without the rest.
+
+Frozen and plain. Sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+CacheType = Literal["f16", "bf16", "q8_0", "q4_0"]
+CACHE_TYPES: tuple[CacheType, ...] = ("f16", "bf16", "q8_0", "q4_0")
+DiskType = Literal["same", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
+DISK_TYPES: tuple[DiskType, ...] = ("same", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+FlashAttention = Literal["on", "off", "auto"]
+History = Literal["append", "exact"]
+OverflowPolicy = Literal["stop", "shift", "sinks", "prune"]
+OVERFLOW_POLICIES: tuple[OverflowPolicy, ...] = ("stop", "shift", "sinks", "prune")
+DraftMode = Literal["off", "model", "ngram", "auto"]
+DRAFT_MODES: tuple[DraftMode, ...] = ("auto", "ngram", "model", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen. `temperature` 0 is greedy. `max_tokens` None: until the context is full."""
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    repeat_last_n: int = 64
+    seed: int | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Everything that an engine process is started with. Zero or -1 means: chosen by the engine's rules."""
+
+    model_path: str
+    context: int = 0
+    type_k: CacheType = "f16"
+    type_v: CacheType = "f16"
+    flash_attention: FlashAttention = "auto"
+    threads: int = 0
+    gpu_layers: int = -1
+    extra_buffers: bool = True
+    kv_folder: str | None = None
+    kv_budget: int = 0
+    kv_type_disk: DiskType = "same"  # pages are saved in this cache type where it takes less room
+    tune: bool = False  # measure flash attention and threads while idle
+    guard: bool = False  # check speed and quality of the cache types while idle, after an answer
+    noise: float = 0.0  # nats, what the guard found with these types (see Verdict); 0: not known
+    draft_path: str | None = None  # a smaller model of the same vocabulary, that drafts for this one
+    draft_costs: tuple[float, ...] = ()  # of decoding 1, 2, ... tokens at once against one; empty: not measured
