@@ -21,7 +21,7 @@ from scripted_engine import ScriptedEngine, answer
 from terminal import Terminal
 
 from kvchat.backend.protocol import EngineDied, Event, Generate, TurnFinished
-from kvchat.backend.values import EngineConfig, Failure, Usage
+from kvchat.backend.values import EngineConfig, Failure, FinishReason, Usage
 from kvchat.chats.store import ChatStore
 from kvchat.commands.plain import run_plain
 from kvchat.config import Settings
@@ -253,6 +253,29 @@ def test_what_drafts(chat: Chat, engine: Obedient, paths: Paths) -> None:
     chat("/draft small", continue_last=True)
     again = chat("/draft", continue_last=True)
     assert again.out.getvalue() == "draft model: the draft model alone; draft model: small\n"
+
+
+def test_what_happens_in_a_full_context(chat: Chat, engine: Obedient) -> None:
+    """It is the chat's own. An answer that stops there says what to do."""
+
+    def script(request: Generate) -> Iterator[Event]:
+        reason: FinishReason = "context" if request.overflow == "stop" else "stop"
+        usage = Usage(overflow=request.overflow, evicted=0 if reason == "context" else 128)
+        yield from (*prompt_events(request), delta(request, "Hm."), TurnFinished(request.turn, reason, usage))
+
+    engine.script = script
+    asked = chat("/overflow", "x", "/overflow sinks", "/continue")
+    assert [request.overflow for request in engine.requests] == ["stop", "sinks"]
+    assert engine.requests[1].continue_reply
+    lines = asked.out.getvalue().splitlines()
+    assert lines[0] == "stop: the answer ends, nothing leaves (this chat)"
+    assert "overflow sinks (the first tokens and the last ones stay" in asked.out.getvalue()
+    assert "/overflow says what may leave, /continue then goes on" in asked.err.getvalue()
+    assert "let 128 tokens go (sinks)" in asked.err.getvalue()
+    again = chat("/overflow", continue_last=True)
+    assert "leave (this chat)" in again.out.getvalue().splitlines()[2]
+    with pytest.raises(KvchatError, match="/overflow takes one policy"):
+        chat("/overflow summarize", continue_last=True)
 
 
 @pytest.mark.parametrize(

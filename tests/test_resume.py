@@ -74,11 +74,12 @@ def test_two_chats_share_the_pages_of_their_system_prompt(home: Path) -> None:
     assert sum(files) < tokens * TOKEN_BYTES * 1.01
 
 
-def test_another_cache_type_is_named_as_the_reason_and_both_are_kept() -> None:
-    ask("Name three colours.")
+def test_another_cache_type_is_made_of_what_is_kept_and_both_are_kept() -> None:
+    first = ask("Name three colours.")
     quantized = ask("-c", "And three animals.", "-ctk", "q8_0", "-ctv", "q8_0")
-    assert quantized["prompt"]["cut"] == "cache type"
-    assert quantized["prompt"]["reused"] == 0
+    made = quantized["prompt"]
+    assert (made["cut"], made["transcoded"]) == (None, "f16")
+    assert made["reused"] == made["from"]["pages"] == made["transcoded_tokens"] == first["cache"]["cells"]
     back = ask("-c", "And three trees.")
     assert back["prompt"]["from"]["pages"] > 0
     assert {(chain["type_k"], chain["type_v"]) for chain in kvchat("kv", "ls")} == {("f16", "f16"), ("q8_0", "q8_0")}

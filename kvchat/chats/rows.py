@@ -11,10 +11,12 @@ import sqlite3
 import struct
 from collections.abc import Sequence
 from operator import index
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from kvchat.chats.types import Chat, Message, TitleBy
-from kvchat.formats.past import Eviction
+
+if TYPE_CHECKING:  # few chats have any, and the first frame does without
+    from kvchat.formats.past import Eviction
 
 CHAT = (
     "c.id, c.title, c.created, c.updated, c.system, c.clock, c.model, c.head, c.deleted_at, c.settings, "
@@ -90,10 +92,15 @@ def read_evictions(stored: object) -> tuple[Eviction, ...]:
     """Evictions as `put_evictions` wrote them; empty where it cannot have written that."""
     try:
         entries = json.loads(read_text(stored) or "[]")
-        return tuple(
+        if not entries:
+            return ()
+        from kvchat.formats.past import Eviction
+
+        log = tuple(
             Eviction(index(at), tuple((index(start), index(end)) for start, end in ranges), str(root))
             for at, ranges, root in entries
         )
+        return log if all(each.is_sound for each in log) else ()
     except (ValueError, TypeError, RecursionError):
         return ()
 

@@ -30,10 +30,10 @@ from kvchat.chats.schema import NotSavedError, connect, immediate, translated
 from kvchat.chats.search import search
 from kvchat.chats.types import Branch, Chat, ChatSummary, Draft, KnownIds, Message, SearchHit, Sent
 from kvchat.errors import KvchatError
-from kvchat.formats.past import Eviction
 
 if TYPE_CHECKING:  # titles and whole chats: the first frame of the app does without
     from kvchat.chats.transfer import TakenIn
+    from kvchat.formats.past import Eviction
     from kvchat.formats.transcript import Transcript
 
 _NEWEST = "ORDER BY c.updated DESC, c.id DESC"

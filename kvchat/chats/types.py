@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from kvchat.formats.past import Eviction
+if TYPE_CHECKING:  # the first frame of the app does without
+    from kvchat.formats.past import Eviction
 
 Role = Literal["user", "assistant"]
 TitleBy = Literal["message", "model", "person"]

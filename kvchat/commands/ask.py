@@ -14,7 +14,7 @@ from typing import TextIO
 from kvchat.backend.client import Backend, EngineFactory
 from kvchat.backend.guarding import REFUTED
 from kvchat.backend.local import Engine
-from kvchat.backend.protocol import TurnFinished
+from kvchat.backend.protocol import Ready, TurnFinished
 from kvchat.backend.values import Failure
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
@@ -25,6 +25,7 @@ from kvchat.commands.report import Answer, report, summary
 from kvchat.commands.turn import Inbox, Outcome, TurnWatch, catch_signals
 from kvchat.config import Settings, engine_config
 from kvchat.conversation import Conversation, EngineChoice, Said
+from kvchat.conversation.overflow_words import cannot_evict
 from kvchat.conversation.too_long import larger_context
 from kvchat.errors import INTERRUPTED, KvchatError, UsageError
 from kvchat.library.find import drop_in_folders, find_models
@@ -158,7 +159,7 @@ def _finish(outcome: Outcome, conversation: Conversation, printer: Printer, json
     if finished.reason in {"error", "died"} or finished.failure:
         raise _failed(finished, conversation.chat.id, ready.model.context_trained)
     if finished.reason == "context":
-        printer.note(f"the context of {ready.cache.context} tokens is full, so the answer ends here (see --ctx-size)")
+        printer.note(f"the context of {ready.cache.context} tokens is full, so the answer ends here: {_ways_on(ready)}")
     if json:
         reply = conversation.messages[-1]
         answer = Answer(conversation.chat.id, reply.id, reply.text, finished.reason)
@@ -167,6 +168,12 @@ def _finish(outcome: Outcome, conversation: Conversation, printer: Printer, json
     if unsaved := conversation.unsaved:
         raise KvchatError(f"this answer could not be saved in its chat: {unsaved.message}", unsaved.hint)
     return INTERRUPTED if finished.reason == "cancelled" else 0
+
+
+def _ways_on(ready: Ready) -> str:
+    """What helps when a context is full."""
+    lets_go = "" if cannot_evict(ready) else ", or --overflow shift, sinks or prune lets some go"
+    return f"a larger --ctx-size{lets_go}; --resume goes on"
 
 
 def _failed(finished: TurnFinished, chat: str, trained: int) -> KvchatError:

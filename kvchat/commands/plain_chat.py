@@ -33,7 +33,7 @@ from kvchat.paths import Paths, ensure_private
 ENDS = {
     "cancelled": "Stopped. /continue goes on.",
     "length": "The answer ends at the limit of new tokens. /continue goes on.",
-    "context": "The context is full, so the answer ends here. See --ctx-size.",
+    "context": "The context is full, so the answer ends here. /overflow says what may leave, /continue then goes on.",
 }
 
 

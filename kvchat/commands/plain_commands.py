@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from kvchat.backend.values import CACHE_TYPES, DRAFT_MODES, EngineConfig
+from kvchat.backend.values import CACHE_TYPES, DRAFT_MODES, OVERFLOW_POLICIES, EngineConfig, OverflowPolicy
 from kvchat.chats.types import Chat
 from kvchat.choosing import check_draft, choice_of
 from kvchat.clean import clean, clean_line
@@ -20,6 +20,7 @@ from kvchat.commands.plain_chat import PlainChat
 from kvchat.commands.table import size_text, time_text
 from kvchat.config_options import NO_DRAFT_MODEL, nearest
 from kvchat.conversation.draft_words import MODES
+from kvchat.conversation.overflow_words import POLICIES, cannot_evict
 from kvchat.errors import KvchatError
 from kvchat.library.find import ModelFile, resolve
 from kvchat.library.pairing import misfit, proposals
@@ -38,6 +39,7 @@ COMMANDS = {
     "/model": ("[name]", "list models, or go over to another"),
     "/cache": ("[K] [V]", "show or set the cache types: f16, bf16, q8_0, q4_0"),
     "/draft": ("[auto|ngram|model|off|NAME]", "show or set what drafts ahead, or which model does; none for none"),
+    "/overflow": ("[stop|shift|sinks|prune]", "show or set what happens when the context is full"),
     "/help": ("", "this list"),
     "/quit": ("", "leave; Ctrl+D does so too"),
 }
@@ -81,6 +83,7 @@ class Commands:
             "/model": self._model,
             "/cache": self._cache,
             "/draft": self._draft,
+            "/overflow": self._overflow,
             "/help": self._help,
             "/quit": self._quit,
         }
@@ -198,6 +201,21 @@ class Commands:
             self._change(config, draft_path=None)
         else:
             self._take_draft(resolve(text, self._chat.models))
+
+    def _overflow(self, text: str) -> None:
+        conversation, ready, word = self._chat.conversation, self._chat.engine.ready, text.lower()
+        if not text:
+            for name, meaning in POLICIES.items():
+                self._say(f"{name}: {meaning}{' (this chat)' if name == conversation.overflow else ''}")
+            return
+        if word not in OVERFLOW_POLICIES:
+            raise KvchatError("/overflow takes one policy", f"there are: {', '.join(OVERFLOW_POLICIES)}")
+        policy: OverflowPolicy = word
+        problem = cannot_evict(ready) if ready is not None and policy != "stop" else ""
+        if problem:
+            raise KvchatError(f"not with this model: {problem}", "a larger context (--ctx-size), or /new")
+        conversation.set_overflow(policy).result()
+        self._say(f"overflow {policy} ({POLICIES[policy]}), from the next answer on.")
 
     def _take_draft(self, found: ModelFile) -> None:
         config = self._chat.engine.config

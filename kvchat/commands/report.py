@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from kvchat.backend.protocol import Ready
 from kvchat.backend.values import Usage
 from kvchat.conversation.draft_words import draft_words
+from kvchat.conversation.overflow_words import evicted_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +98,11 @@ def summary(usage: Usage) -> str:
     reused = f"{usage.reused} reused" + (f" ({origin})" if origin else "")
     cut = f" (cut: {usage.cut})" if usage.cut else ""
     seconds = usage.restore_seconds + usage.prefill_seconds
-    drafts = f" · {words}" if (words := draft_words(usage)) else ""
+    said = [words for words in (draft_words(usage), *evicted_words(usage)) if words]
+    more = "".join(f" · {words}" for words in said)
     return (
         f"prompt {_tokens(usage.prompt_tokens)}: {reused}, {usage.computed} computed{cut} in {seconds:.2f} s"
-        f" · answer {_tokens(usage.decode_tokens)}, {tokens_per_second(usage):.1f}/s{drafts}"
+        f" · answer {_tokens(usage.decode_tokens)}, {tokens_per_second(usage):.1f}/s{more}"
     )
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from kvchat.backend.values import ModelInfo, OverflowPolicy, Usage
+from collections.abc import Mapping, Sequence
+
+from kvchat.backend.protocol import Ready, Way
+from kvchat.backend.values import OverflowPolicy, Usage
+from kvchat.chats.types import Message
+from kvchat.conversation.sight import Seen, Sight
 
 POLICIES: dict[OverflowPolicy, str] = {
     "stop": "the answer ends, nothing leaves",
@@ -13,19 +18,52 @@ POLICIES: dict[OverflowPolicy, str] = {
 """What a policy does when the context is full."""
 
 RECURRENT = "a recurrent state cannot let single tokens go"
+UNREADABLE = "the cache of this architecture cannot be taken apart"
 
 
-def cannot_evict(model: ModelInfo) -> str:
-    """Why nothing can leave the context of a model; "" where it can."""
-    return RECURRENT if model.attention in ("recurrent", "hybrid") else ""
+def cannot_evict(ready: Ready) -> str:
+    """Why nothing can leave the context that was built; "" where it can."""
+    if ready.model.attention in ("recurrent", "hybrid"):
+        return RECURRENT
+    return "" if ready.cache.pages else UNREADABLE
+
+
+def tokens_text(count: int) -> str:
+    """A number of tokens."""
+    return f"{count:,} token{'' if count == 1 else 's'}"
 
 
 def evicted_words(usage: Usage) -> list[str]:
     """What left the context in a turn."""
     found = []
-    if usage.evicted:
+    if usage.evicted > 0:
         policy = f" ({usage.overflow})" if usage.overflow in POLICIES and usage.overflow != "stop" else ""
-        found.append(f"let {usage.evicted:,} token{'' if usage.evicted == 1 else 's'} go{policy}")
-    if usage.reasoning_evicted:
-        found.append(f"reasoning of earlier answers left: {usage.reasoning_evicted:,} tokens")
+        found.append(f"let {tokens_text(usage.evicted)} go{policy}")
+    if usage.reasoning_evicted > 0:
+        found.append(f"reasoning of earlier answers left: {tokens_text(usage.reasoning_evicted)}")
     return found
+
+
+def mark(seen: Seen) -> str:
+    """How much of a message the model still sees; "" for all of it."""
+    whole, there = seen.tokens - seen.kept, seen.live - seen.kept
+    if there >= whole:
+        return ""
+    if whole - there == seen.thought:
+        return "its reasoning is not seen any more"
+    return f"{min(99, max(1, round(100 * there / whole)))} % still seen" if there > 0 else "not seen any more"
+
+
+def forecast(way: Way, sight: Sight, messages: Sequence[Message]) -> str:
+    """What a policy would let go: how many tokens, and of which messages."""
+    return f"{tokens_text(way.tokens)}: {_which(way, sight.messages, messages)}"
+
+
+def _which(way: Way, known: Mapping[str, Seen], messages: Sequence[Message]) -> str:
+    if not way.ranges:
+        return "here and there in the middle, what attracts the least attention"
+    touched = [message for message in messages if message.id in known and known[message.id].left(way.ranges)]
+    if way.policy != "shift":
+        return f"the oldest after the first ones, in {len(touched)} message{'' if len(touched) == 1 else 's'}"
+    turns = sum(message.role == "assistant" for message in touched)
+    return f"the oldest {turns} turns" if turns > 1 else "the oldest turn"

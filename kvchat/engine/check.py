@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from kvchat.engine.divergence import Logits, coarse_divergence, likeliest
 from kvchat.formats.page import digest, pack_ids
+from kvchat.formats.past import Eviction, Past
 
 NEXT = "next"
 KEPT = 32  # tokens of a distribution that are kept
@@ -28,12 +29,13 @@ _ENTRY = re.compile(r"(\d{1,9}):(-?\d{1,4}\.\d{1,6})")
 @dataclass(frozen=True, slots=True)
 class Mark:
     """What came after the first `length` tokens when they were computed: log probabilities of the likeliest tokens.
-    `last` is the last of these tokens, `before` names those before it."""
+    `last` is the last of these tokens, `before` names those before it, `evictions` are those that came before it."""
 
     length: int
     last: int
     before: bytes
     likeliest: Mapping[int, float]
+    evictions: tuple[Eviction, ...] = ()
 
 
 def label(logits: Logits) -> str:
@@ -55,16 +57,24 @@ class ResumeCheck:
         self.noise = NOISE
         self._mark: Mark | None = None
 
-    def restored(self, ids: Sequence[int], text: str) -> None:
-        """Pages brought `ids`, or all but the last of them; that one had the label `text`, "" for none."""
-        found = read_label(text) if text else {}
-        self._mark = Mark(len(ids), ids[-1], _name(ids[:-1]), found) if found else None
+    def restored(self, past: Past, text: str) -> None:
+        """Pages brought this history, or all but its last token; that one had the label `text`, "" for none. What was
+        evicted after a token was computed makes it another one: then there is nothing to compare."""
+        found, ids = read_label(text) if text else {}, past.ids
+        if any(eviction.at >= len(ids) for eviction in past.evictions):
+            found = {}
+        self._mark = Mark(len(ids), ids[-1], _name(ids[:-1]), found, past.evictions) if found else None
 
-    def pending(self, ids: Sequence[int]) -> Mark | None:
-        """What is to be compared while the cells hold `ids`. What they held when it was noted may be gone."""
-        mark = self._mark
+    def forget(self) -> None:
+        """Nothing is to be compared."""
+        self._mark = None
+
+    def pending(self, past: Past) -> Mark | None:
+        """What is to be compared while the cells hold this. What they held when it was noted may be gone."""
+        mark, ids = self._mark, past.ids
         if mark is not None and (
-            len(ids) < mark.length - 1
+            past.evictions != mark.evictions
+            or len(ids) < mark.length - 1
             or _name(ids[: mark.length - 1]) != mark.before
             or (len(ids) >= mark.length and ids[mark.length - 1] != mark.last)
         ):

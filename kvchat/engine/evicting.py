@@ -214,10 +214,13 @@ def prompt_past(
     prompt: Prompt, messages: Sequence[PromptMessage], log: Sequence[Eviction], thoughts: PastThoughts | None
 ) -> tuple[Past, Numbering, Eviction | None]:
     """The history that a prompt goes on from, and its end, where it is to be. `thoughts` None: reasoning stays. Else
-    what of it must leave now, as the log is to have it, is a part of the history already."""
+    what of it must leave now, as the log is to have it, is a part of the history already: it leaves in front of the
+    last question, whether that was computed before or not, unless something left after that."""
     past, numbering = resolve(prompt.ids, [each for each in log if each.at <= prompt.past])
-    at = numbering.position(prompt.past)
-    if thoughts is None or not at:
+    question = max(number for number, message in enumerate(messages) if message.role == "user")
+    end = min(prompt.past, sum(map(len, prompt.segments[:question])))
+    at = numbering.position(end)
+    if thoughts is None or not at or end < numbering.at or any(each.at > at for each in past.evictions):
         return past, numbering, None
     gone = dead(past.evictions, at)
     found = [

@@ -57,9 +57,9 @@ class PastThoughts:
         ends = list(accumulate(map(len, texts)))
         start = text.index(text.lstrip()[:1]) if part.start else 0
         first = next(number for number, end in enumerate(ends) if end > start)
-        last = next((number for number, end in enumerate(ends) if end > part.answer), len(ends))
-        while last < len(ends) and not texts[last].strip():
-            last += 1
+        behind = text[part.answer :]
+        words = part.answer + len(behind) - len(behind.lstrip())
+        last = next((number for number, end in enumerate(ends) if end > words), len(ends))
         if ends[last - 1] < part.answer or last == len(ends):
             return None
         return (-self._opening_tokens(before) if opened else first), last

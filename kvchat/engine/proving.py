@@ -23,7 +23,7 @@ class Proof:
     def witness(self, tokens: int) -> Witness | None:
         """The last restored token, where the next batch, of so many tokens, has room to compute it once more. A batch
         of one is left alone: it is computed in another way than one of two."""
-        mark, there = self._check.pending(self._cells.ids), len(self._cells)
+        mark, there = self._check.pending(self._cells.past), len(self._cells)
         room = min(self._context.chunk, self._context.cells - self._cells.live) - 1
         if mark is None or mark.length > there or not 1 < tokens <= room:
             return None
@@ -35,7 +35,7 @@ class Proof:
         """Whether the last decode, of `tokens`, told what it told when the past was saved, as far as that is known."""
         logits = self._context.witnessed if witness is not None else None
         if witness is None and output and len(tokens) == 1:
-            mark = self._check.pending(self._cells.ids)
+            mark = self._check.pending(self._cells.past)
             if mark is not None and mark.length == len(self._cells) + 1 and mark.last == tokens[0]:
                 logits = self._context.logits()
         return logits is None or self._check.passes(logits)

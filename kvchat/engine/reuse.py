@@ -248,7 +248,7 @@ class Reuser:
     def _note_mark(self, store: PageStore, start: Start, wanted: Past) -> None:
         """What is to be compared: of the last page that is in the cells, if need be without its last token. Rows that
         were transcoded are other rows."""
-        self.check.restored((0,), "")
+        self.check.forget()
         hits = [hit for hit in start.match.hits if hit.start < start.end]
         if self._memory.recurrent or any(map(self._is_foreign, hits)):
             return
@@ -256,7 +256,8 @@ class Reuser:
             end, missing = hit.start + hit.rows, hit.start + hit.rows - min(start.end, hit.start + hit.take)
             if missing <= 1:
                 last = int.from_bytes(hit.ids[-4:], "little", signed=True)
-                self.check.restored([*wanted.ids[: end - 1], last], store.label(hit, NEXT))
+                evictions = wanted.upto(start.end).evictions
+                self.check.restored(Past((*wanted.ids[: end - 1], last), evictions), store.label(hit, NEXT))
                 return
 
     def condemn(self) -> None:

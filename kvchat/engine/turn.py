@@ -330,7 +330,7 @@ class Turn:
 
     def evicted(self) -> None:
         """See `Holder`. The last token would say something else now."""
-        self._reuser.check.restored((0,), "")
+        self._reuser.check.forget()
 
     def _advance(self) -> None:
         """Only text that is told, and so committed, goes to the disk."""

@@ -10,10 +10,14 @@ themselves: two chats with equal kept text and other evicted text share nothing 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 Range = tuple[int, int]
+
+READ = "read"
+_KEY = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,13 @@ class Eviction:
     def tokens(self) -> int:
         """How many tokens left."""
         return sum(end - start for start, end in self.ranges)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it is such as described here: what comes from a file may be anything."""
+        ends = (0, *(at for part in self.ranges for at in part), self.at - 1)
+        in_order = all(start < end for start, end in self.ranges) and list(ends) == sorted(ends)
+        return in_order and (self.root in ("", READ) or _KEY.fullmatch(self.root) is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +109,6 @@ class Span:
     start: int
     end: int
     before: tuple[Eviction, ...]
-
-
-READ = "read"
 
 
 def resolve(ids: Sequence[int], log: Sequence[Eviction]) -> tuple[Past, Numbering]:

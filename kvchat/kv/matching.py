@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kvchat.formats.page import chain_evict, chain_packed, pack_ids
-from kvchat.formats.past import Eviction, Range, Span, dead, live, spans
+from kvchat.formats.past import Eviction, Span, dead, live, spans
 from kvchat.kv.index import PageIndex
 from kvchat.kv.lineage import sources_of, tag_of
 from kvchat.kv.rows import Row
@@ -75,19 +75,34 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """A page that is missing, of the tokens [start, end): all of them have left the history when it has `until`."""
+
+    start: int
+    end: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
 class Match:
-    """Pages, in order, that hold the first `tokens` of the ids that were asked for."""
+    """Pages, in order, that hold the first `tokens` of the ids that were asked for, without those that were evicted
+    and are missing."""
 
     hits: tuple[Hit, ...] = ()
     tokens: int = 0
+    gaps: tuple[Gap, ...] = ()
 
     def usable(self, window: int) -> int:
         """The most leading tokens whose next one finds all that it looks back at: rows of the last `window` - 1 tokens
-        where layers have a window, 0 where none has. All of them, unless a page lacks rows of the window."""
-        end = self.tokens
-        for hit in reversed(self.hits):
-            if hit.lacks(end, window):
-                end = hit.first
+        where layers have a window, 0 where none has. All of them, unless a page lacks rows of the window, or one is
+        missing of which something is live when it ends there."""
+        end, before = self.tokens, -1
+        while end != before:
+            before = end
+            end = min([end, *(gap.start for gap in self.gaps if gap.start < end < gap.until)])
+            for hit in reversed(self.hits):
+                if hit.lacks(end, window):
+                    end = hit.first
         return end
 
     def spans(self, namespace: str = "") -> list[tuple[bytes, bytes]]:
@@ -97,7 +112,7 @@ class Match:
     def upto(self, end: int) -> Match:
         """The pages of the first `end` tokens."""
         kept = [replace(hit, take=min(hit.take, end - hit.start)) for hit in self.hits if hit.first < end]
-        return Match(tuple(kept), min(end, self.tokens))
+        return Match(tuple(kept), min(end, self.tokens), tuple(gap for gap in self.gaps if gap.start < end))
 
     def followed_by(self, other: Match, namespace: str) -> Match:
         """These pages, and behind them what another namespace holds of the same ids."""
@@ -106,12 +121,16 @@ class Match:
             for hit in other.hits
             if hit.start + hit.take > self.tokens
         ]
-        return Match((*self.hits, *more), max(self.tokens, other.tokens))
+        gaps = (*self.gaps, *(gap for gap in other.gaps if gap.end > self.tokens))
+        return Match((*self.hits, *more), max(self.tokens, other.tokens), gaps)
 
     def reaches(self, end: int, window: int) -> bool:
         """Whether the token after the first `end` finds all that it looks back at. A page may lack what it needs and
         have what a later one needs."""
-        return end <= self.tokens and not any(hit.lacks(end, window) for hit in self.hits if hit.first < end)
+        gone = any(gap.start < end < gap.until for gap in self.gaps)
+        return (
+            end <= self.tokens and not gone and not any(hit.lacks(end, window) for hit in self.hits if hit.first < end)
+        )
 
 
 def longest_prefix(
@@ -127,25 +146,29 @@ def longest_prefix(
 
     Computed rows (the empty tag) win over others that reach as far. Pages in `distrusted` do not exist.
     """
-    walk = _Walk(index, namespace, distrusted, dead(evictions, len(ids)))
+    walk = _Walk(index, namespace, distrusted, [each for each in evictions if each.at <= len(ids)])
     for span in spans(len(ids), evictions):
         for eviction in span.before:
             parent = chain_evict(parent, eviction.ranges)
         parent = walk.follow(parent, ids, span)
         if walk.at < span.end:
             break
-    return Match(tuple(walk.hits), walk.at)
+    found = Match(tuple(walk.hits), walk.at, tuple(walk.gaps))
+    return found.upto(found.usable(0))
 
 
 class _Walk:
     """What was found so far: `hits`, of the first `at` tokens."""
 
-    def __init__(self, index: PageIndex, namespace: str, distrusted: Collection[bytes], holes: Sequence[Range]) -> None:
+    def __init__(
+        self, index: PageIndex, namespace: str, distrusted: Collection[bytes], evictions: Sequence[Eviction]
+    ) -> None:
         self._index = index
         self._namespace = namespace
         self._distrusted = distrusted
-        self._holes = holes
+        self._evictions = evictions
         self.hits: list[Hit] = []
+        self.gaps: list[Gap] = []
         self.at = 0
 
     def follow(self, parent: bytes, ids: Sequence[int], span: Span) -> bytes:
@@ -154,7 +177,9 @@ class _Walk:
             end = min(self.at + PAGE_TOKENS, span.end)
             wanted = pack_ids(ids[self.at : end])
             row, take = _next(self._index, self._namespace, parent, wanted, self._distrusted)
-            if take < end - self.at and not live(self.at, end, self._holes):
+            until = self._gone(end) if take < end - self.at else None
+            if until is not None:
+                self.gaps.append(Gap(self.at, end, until))
                 parent, take = chain_packed(parent, "", wanted), end - self.at
             elif row is not None:
                 facts = self.at, row.tokens, take, row.seconds, row.complete
@@ -164,6 +189,11 @@ class _Walk:
             if self.at < end:
                 break
         return parent
+
+    def _gone(self, end: int) -> int | None:
+        """At how many tokens the last one of a page that ends here has left the history; None: not all leave."""
+        ends = (each.at for each in self._evictions)
+        return next((at for at in ends if not live(self.at, end, dead(self._evictions, at))), None)
 
 
 def _key_after(row: Row, take: int) -> bytes:

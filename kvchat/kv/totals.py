@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvchat.formats.past import Past
 from kvchat.kv.folder import PageFolder
 from kvchat.kv.index import PageIndex
 from kvchat.kv.matching import Match, longest_prefix, reachable
@@ -36,7 +37,7 @@ class Sought:
     fingerprint: str
     type_k: str
     type_v: str
-    ids: tuple[int, ...]
+    past: Past
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ def _search(folder: PageFolder, index: PageIndex, sought: Sought) -> tuple[Match
     spaces = [each for each in folder.namespaces().values() if each.fingerprint == sought.fingerprint]
     wanted = sought.type_k, sought.type_v
     for each in sorted(spaces, key=lambda space: (space.type_k, space.type_v) != wanted):
-        found = longest_prefix(index, each.id, each.root, sought.ids, ())
+        past = sought.past
+        found = longest_prefix(index, each.id, past.root or each.root, past.ids, (), past.evictions)
         if found.tokens > best.tokens:
             best, namespace = found, each.id
     states = reachable(best, index.checkpoints(namespace, best.spans()))

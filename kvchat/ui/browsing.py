@@ -5,6 +5,8 @@ Must not know keys; the bar says what is wanted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kvchat.chats.types import Message
 from kvchat.ui.browse_bar import BrowseBar
 from kvchat.ui.room import Room
@@ -16,8 +18,10 @@ UNDO_SECONDS = 10.0
 class Browsing:
     """A mark that moves over the messages of the branch and their blocks."""
 
-    def __init__(self, room: Room, sending: Sending) -> None:
+    def __init__(self, room: Room, sending: Sending, take_back: Callable[[], object]) -> None:
+        """`take_back` is for what was done last."""
         self._room = room
+        self._take_back = take_back
         self._sending = sending
         self._marked: str | None = None
         self._on = False
@@ -76,7 +80,7 @@ class Browsing:
             case "delete":
                 self._delete(messages[at], at)
             case "undo":
-                self._undo()
+                self._take_back()
             case _:
                 self.leave()
 
@@ -194,9 +198,6 @@ class Browsing:
         """The branch is another one; the mark goes to a place in it."""
         self._room.told = ""
         self._room.sync()
+        self._room.sights.look()
         if self._on:
             self._mark(at)
-
-    def _undo(self) -> None:
-        if not self._room.undo.take():
-            self._room.toast("There is nothing to undo.")

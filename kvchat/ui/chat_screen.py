@@ -148,6 +148,7 @@ class ChatScreen(PartedScreen):
         room.progress.apply(news, self._taken_at)
         room.conversation.apply(news)
         self._engines.apply(news)
+        self._overflow.apply(news, live.turn if live else None)
         self._ahead.apply(news)
         self._chats.apply(news)
         if live is not None and not room.is_busy:
@@ -161,6 +162,8 @@ class ChatScreen(PartedScreen):
         """A turn began or ended."""
         self._commanding.appearance.turned()
         self._engines.keep_choice()
+        if self.room.sights.marks:  # of what another branch let go, it may be
+            self.room.sights.look()
         self._chats.turned()
         self._ahead.turned()
         self._writing.drafts.keep()
@@ -168,6 +171,7 @@ class ChatScreen(PartedScreen):
     def _entered(self) -> None:
         """Another chat is shown."""
         self._browsing.lost()
+        self.room.sights.look()
         self._ahead.opened()
         self._writing.drafts.entered()
         self._back_to_prompt()

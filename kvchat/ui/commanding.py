@@ -26,9 +26,16 @@ class Commanding:
     """Carries out commands."""
 
     def __init__(
-        self, room: Room, sending: Sending, chats: Chats, engines: Engines, choose_theme: Callable[[], object]
+        self,
+        room: Room,
+        sending: Sending,
+        chats: Chats,
+        engines: Engines,
+        choose_theme: Callable[[], object],
+        overflow: Callable[[str], object],
+        undo: Callable[[], object],
     ) -> None:
-        """`choose_theme` is for /theme without a name."""
+        """`choose_theme` is for /theme without a name, `overflow` and `undo` for what their names say."""
         self._room = room
         self._sending = sending
         self._chats = chats
@@ -46,7 +53,7 @@ class Commanding:
             "/rename": self._rename,
             "/export": self._export,
             "/delete": lambda _: self._delete(),
-            "/undo": lambda _: chats.undo(),
+            "/undo": lambda _: undo(),
             "/retry": lambda _: sending.regenerate(),
             "/edit": lambda _: sending.edit_last(),
             "/continue": lambda _: sending.resume(),
@@ -54,6 +61,7 @@ class Commanding:
             "/preset": Presets(room).command,
             "/settings": engines.settings,
             "/history": self._history,
+            "/overflow": overflow,
             "/temp": lambda text: self._sampling("temp", "temperature", text),
             "/seed": lambda text: self._sampling("seed", "seed", text),
             "/theme": self.appearance.theme,

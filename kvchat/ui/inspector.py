@@ -107,7 +107,8 @@ class Inspector(ModalScreen[None]):
             conversation.chat.id,
             len(messages),
             None if last is None else (last.id, last.finish),
-            None if live is None else (live.turn, live.restored),
+            None if live is None else (live.turn, live.restored, live.evicted),
+            self._room.sights.marks,
             engine.ready,
             engine.config,
         )
@@ -147,7 +148,7 @@ class Inspector(ModalScreen[None]):
         generated = 0
         if live is not None and live.restored is not None:
             state = self._room.progress.state(conversation.chat, messages, live)
-            generated = max(0, state.used - live.restored.reused - live.restored.computed)
+            generated = max(0, state.used + live.away - live.restored.reused - live.restored.computed)
         return context_view(
             messages,
             self._read.lengths,
@@ -156,6 +157,7 @@ class Inspector(ModalScreen[None]):
             warmed=conversation.warmed,
             reserved=0 if ready is None else ready.cache.context,
             system=bool(conversation.chat.system),
+            left=self._read.left,
         )
 
     def _draw(self) -> None:

@@ -63,7 +63,7 @@ class Part:
 class ContextView:
     """`used` of `reserved` cells (0: there is no context) at the moment that `when` names. `parts` and `origins` divide
     the same tokens, in order; what is "missing" of them is in no cell. `system`: the chat has a system prompt of its
-    own."""
+    own. `left`: tokens of the chat that have left the context, and are in no part."""
 
     when: str = ""
     used: int = 0
@@ -71,6 +71,7 @@ class ContextView:
     parts: tuple[Part, ...] = ()
     origins: tuple[tuple[Origin, int], ...] = ()
     system: bool = False
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +97,19 @@ def context_view(
     warmed: Warmed | None,
     reserved: int,
     system: bool,
+    left: int = 0,
 ) -> ContextView:
-    """`lengths`: how many ids of a message are known, by message. `generated`: tokens of the answer in progress."""
+    """`lengths`: how many tokens of a message are in the context, by message, where its ids are known. `generated`:
+    tokens of the answer in progress. `left`: tokens that have left the context."""
     moment = _now(messages, live, generated) or _warmed(messages, lengths, warmed) or _after_last_turn(messages)
     if moment is None:
-        return ContextView("nothing is read yet", 0, reserved, system=system)
+        return ContextView("nothing is read yet", 0, reserved, system=system, left=left)
     origins = tuple((origin, count) for origin, count in moment.origins.items() if count > 0)
     used = sum(count for origin, count in origins if origin != "missing")
     parts = tuple(_parts(moment, lengths))
     if moment.system > (0 if system else BOS):
         parts = tuple(_apart(parts, moment.system))
-    return ContextView(moment.when, used, reserved, parts, origins, system)
+    return ContextView(moment.when, used, reserved, parts, origins, system, left)
 
 
 def _now(messages: Sequence[Message], live: LiveTurn | None, generated: int) -> _Moment | None:
@@ -123,8 +126,19 @@ def _now(messages: Sequence[Message], live: LiveTurn | None, generated: int) -> 
         "missing": restored.computed - done,
         "written": generated,
     }
-    prompt = restored.reused + restored.computed
+    origins = _without(origins, live.away)
+    prompt = max(0, restored.reused + restored.computed - live.away)
     return _Moment("now", messages, prompt, generated, origins, live.system_tokens, live=True)
+
+
+def _without(origins: dict[Origin, int], left: int) -> dict[Origin, int]:
+    """What is there when so many tokens have left, the oldest first, which is the order of the origins."""
+    found: dict[Origin, int] = {}
+    for origin, there in origins.items():
+        gone = min(there, left) if origin != "missing" else 0
+        found[origin] = there - gone
+        left -= gone
+    return found
 
 
 def _warmed(messages: Sequence[Message], lengths: Mapping[str, int], warmed: Warmed | None) -> _Moment | None:
@@ -147,15 +161,18 @@ def _after_last_turn(messages: Sequence[Message]) -> _Moment | None:
         usage = read_usage(messages[end - 1])
         if usage is None or not usage.cells or usage.excess:
             continue
-        read = min(usage.cells, usage.reused + usage.computed)
+        whole = usage.reused + usage.computed
+        gone = min(usage.evicted, max(0, whole + usage.decode_tokens - usage.cells))  # in this turn
+        read = min(usage.cells, max(0, whole - gone))
         written = usage.cells - read
         origins: dict[Origin, int] = {
             "resident": usage.resident,
             "pages": usage.pages,
             "checkpoint": usage.checkpoint,
-            "computed": read - usage.reused,
-            "written": written,
+            "computed": min(whole, usage.cells + gone) - usage.reused,
+            "written": max(0, usage.cells + gone - whole),
         }
+        origins = _without(origins, gone)
         return _Moment("after the last turn", messages[:end], read, written, origins, usage.system_tokens)
     return None
 
@@ -253,6 +270,8 @@ def _sources(view: ContextView) -> Iterator[tuple[Content, str]]:
         yield Content.styled(look.glyph, look.style), f" {ORIGIN_WORDS[origin]} {count:,}"
     if view.reserved:
         yield Content.styled(FREE.glyph, FREE.style), f" free {view.reserved - view.used:,}"
+    if view.left:
+        yield Content.styled("×", "$meta"), f" left {view.left:,}"
 
 
 def _fitting(items: Iterator[tuple[Content, str]], width: int) -> list[Content]:

@@ -15,6 +15,7 @@ from kvchat.backend.protocol import Ready
 from kvchat.backend.values import EngineConfig
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Chat, Message
+from kvchat.conversation.sight import Sight, look
 from kvchat.conversation.turns import ids_key
 from kvchat.errors import KvchatError
 from kvchat.kv.needs import Subject
@@ -30,10 +31,12 @@ NO_MODEL = "No model is chosen yet."
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """`lengths`: number of token ids by message, where the running model has ids; `ids`: those of the branch up to the
-    first message without. `answers` have no texts. `subject` None: there is no model that can be run."""
+    """`lengths`: tokens by message that have not left the context, where the running model has ids; `left`: those that
+    have. `ids`: those of the branch up to the first message without. `answers` have no texts. `subject` None: there is
+    no model that can be run."""
 
     lengths: Mapping[str, int] = field(default_factory=dict)
+    left: int = 0
     ids: tuple[int, ...] = ()
     answers: tuple[Message, ...] = ()
     memory: MemoryView | str = "reading"
@@ -54,7 +57,9 @@ class _Stored:
     """`ids`: those of the branch up to the first message without."""
 
     lengths: dict[str, int]
+    left: int
     ids: tuple[int, ...]
+    sight: Sight
     answers: tuple[Message, ...]
 
 
@@ -86,10 +91,10 @@ class Reading:
 
         def look() -> Read:
             folder = room.desk.paths.kv_folder
-            store = store_view(folder, question.config, question.ready, stored.ids)
+            store = store_view(folder, question.config, question.ready, stored.sight)
             memory = self._memory(question)
             subject = self._facts.subject if self._facts is not None else None
-            return Read(stored.lengths, stored.ids, stored.answers, memory, store, subject)
+            return Read(stored.lengths, stored.left, stored.ids, stored.answers, memory, store, subject)
 
         room.aside(look, self._over, self._failed)
 
@@ -135,12 +140,15 @@ def _stored(store: ChatStore, question: _Question) -> _Stored:
     chat, ready = question.chat, question.ready
     answers = store.answers(chat.id)
     if ready is None or chat.head is None:
-        return _Stored({}, (), answers)
-    known = store.known_ids(chat.head, ids_key(ready.model.text_key, chat.system))
+        return _Stored({}, 0, (), Sight(), answers)
+    key = ids_key(ready.model.text_key, chat.system)
+    known, sight = store.known_ids(chat.head, key), look(store, question.messages, key)
+    seen = sight.messages
     found = {message: each.ids for message, each in known.items() if each.ids is not None}
     ids: list[int] = []
     for message in question.messages:
         if message.id not in found:
             break
         ids += found[message.id]
-    return _Stored({message: len(each) for message, each in found.items()}, tuple(ids), answers)
+    lengths = {message: seen[message].live if message in seen else len(each) for message, each in found.items()}
+    return _Stored(lengths, sum(each.tokens - each.live for each in seen.values()), tuple(ids), sight, answers)

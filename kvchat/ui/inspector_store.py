@@ -12,6 +12,7 @@ from textual.content import Content
 
 from kvchat.backend.protocol import Ready
 from kvchat.backend.values import EngineConfig
+from kvchat.conversation import Sight
 from kvchat.kv.budget import effective_budget
 from kvchat.kv.totals import Kept, Sought, kept
 from kvchat.ui.context_bar import Look, filled
@@ -37,17 +38,17 @@ class StoreView:
     problem: str = ""
 
 
-def store_view(folder: Path, config: EngineConfig, ready: Ready | None, ids: tuple[int, ...]) -> StoreView:
-    """Read the sums. `ids` are those of the branch, as far as they are known."""
+def store_view(folder: Path, config: EngineConfig, ready: Ready | None, sight: Sight) -> StoreView:
+    """Read the sums. `sight` is what is known of the branch."""
     sought = None
     if ready is not None:
-        sought = Sought(ready.model.fingerprint, ready.cache.type_k, ready.cache.type_v, ids)
+        sought = Sought(ready.model.fingerprint, ready.cache.type_k, ready.cache.type_v, sight.past)
     found = kept(folder, sought)
     budget = effective_budget(config.kv_budget, folder, found.every.bytes)
     problem = NOT_SAVED if config.kv_folder is None else ""
     if ready is not None and not ready.cache.pages:
         problem = problem or NOT_KEPT
-    return StoreView(found, len(ids), budget, not config.kv_budget, problem)
+    return StoreView(found, len(sight.past.ids), budget, not config.kv_budget, problem)
 
 
 def store_lines(view: StoreView, width: int) -> list[Content]:

@@ -102,7 +102,12 @@ def _words(row: TurnRow) -> str:
 
 
 def _note(row: TurnRow) -> str:
-    parts = [f"cut: {row.usage.cut}" if row.usage.cut else "", ENDINGS.get(row.finish, "")]
+    usage = row.usage
+    parts = [f"cut: {usage.cut}" if usage.cut else "", ENDINGS.get(row.finish, "")]
+    if usage.evicted > 0:
+        parts.append(f"let {usage.evicted:,} go")
+    if usage.reasoning_evicted > 0:
+        parts.append(f"reasoning left {usage.reasoning_evicted:,}")
     return ", ".join(filter(None, (*parts, "" if row.shown else "other branch")))
 
 

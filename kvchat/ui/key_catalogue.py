@@ -51,7 +51,11 @@ SECTIONS = (
     Section("Models", ("model_picker.ModelPicker", "pulling.Pulling"), ("picker", "pull")),
     Section("KV inspector", ("inspector.Inspector", "quality.Quality"), ("inspector", "quality")),
     Section("First run", ("first_run.FirstRun", "cache_choice.CacheChoice"), ("first", "cache")),
-    Section("Questions", ("dialogs.Confirm", "dialogs.AskLine", "fit_question.FitQuestion"), ("confirm", "ask", "fit")),
+    Section(
+        "Questions",
+        ("dialogs.Confirm", "dialogs.AskLine", "fit_question.FitQuestion", "overflow_question.OverflowQuestion"),
+        ("confirm", "ask", "fit", "overflow"),
+    ),
     Section("Palette and help", ("listing.Listing", "palette.Palette"), ("list", "palette")),
     Section("A line with a list", ("inline_keys.LineInput",), ("line",)),
 )
@@ -79,7 +83,7 @@ WORDS = {
     "browse.older": "The version before",
     "browse.newer": "The version after",
     "browse.delete": "Delete the message and what follows it",
-    "browse.undo": "Take back the last deletion",
+    "browse.undo": "Take back the last deletion, or what left a full context last",
     "browse.leave": "Back to the prompt",
 }
 

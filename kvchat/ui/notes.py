@@ -30,10 +30,11 @@ class Notes:
         """What to say about an event; `turn` is the one that was going on when it came."""
         match event:
             case Ready(notes=notes, model=model):
-                self._trained, self._lets_go = model.context_trained, not cannot_evict(model)
+                self._trained, self._lets_go = model.context_trained, not cannot_evict(event)
                 return [(note, "info") for note in self._new(notes)]
             case TurnFinished(turn=finished, failure=Failure() as failure, usage=usage) if usage.excess:
-                return [(too_long(failure, usage, self._trained, lets_go=self._lets_go), "error")] if finished == turn else []
+                said = too_long(failure, usage, self._trained, lets_go=self._lets_go)
+                return [(said, "error")] if finished == turn else []
             case Guarded() | TurnFinished(usage=Usage(cut="check")):
                 return _guarded(event, turn)
             case EngineDied(cause=cause, restarting=True, note=note) if given_up := self._new(note.split("; ")):

@@ -84,6 +84,7 @@ class Progress:
             speed=usage.decode_tokens / usage.decode_seconds if usage.decode_seconds > 0 else None,
             progress=self._loaded,
             drafted=accepted_share(usage.draft_proposed, usage.draft_accepted),
+            left=usage.evicted,
         )
 
     def _busy(self, chat: Chat, messages: Sequence[Message], live: LiveTurn) -> StatusState:
@@ -102,7 +103,7 @@ class Progress:
         return self._with_engine(
             chat,
             phase,
-            used=used + self._tokens,
+            used=max(0, used + self._tokens - live.away),
             prompt=None if restored is None else restored.reused + restored.computed,
             reused=0 if restored is None else restored.reused,
             where="" if restored is None else source(restored),
@@ -111,6 +112,7 @@ class Progress:
             progress=progress,
             remaining=remaining,
             drafted=accepted_share(live.drafted.proposed, live.drafted.accepted) if live.drafted else None,
+            left=live.evicted,
         )
 
     def _without_engine(self) -> Phase:
@@ -134,6 +136,7 @@ class Progress:
         progress: float | None,
         remaining: float | None = None,
         drafted: float | None = None,
+        left: int = 0,
         told: str = "",
     ) -> StatusState:
         ready = self._ready
@@ -152,6 +155,7 @@ class Progress:
             progress=progress,
             remaining=remaining,
             drafted=drafted,
+            left=left,
             told=told,
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import cached_property
 from time import monotonic
@@ -25,10 +25,11 @@ from kvchat.ui.display import display
 from kvchat.ui.lines import ChipLine, HintLine
 from kvchat.ui.progress import Progress
 from kvchat.ui.prompt import Prompt
+from kvchat.ui.sights import Sights
 from kvchat.ui.status import StatusLine
 from kvchat.ui.transcript import Transcript
 from kvchat.ui.undo import Undo
-from kvchat.ui.wording import NO_MARKS, sentences
+from kvchat.ui.wording import sentences
 
 if TYPE_CHECKING:
     from kvchat.ui.sidebar import Sidebar
@@ -45,7 +46,7 @@ class Room:
         self.conversation: Conversation = desk.new_conversation()
         self.progress = Progress()
         self.undo = Undo(monotonic)
-        self.marks: Mapping[str, str] = NO_MARKS  # of messages: how much of them the model still sees
+        self.sights = Sights(self)
         self._sidebar: Sidebar | None = None
         self.told = ""  # what the status line says in place of the last answer's numbers, until the next one
 
@@ -101,7 +102,7 @@ class Room:
         live = conversation.live
         state = self.progress.state(conversation.chat, conversation.messages, live, self.told)
         message, thought = (live.message, live.thought) if live else (None, 0)
-        self.view.sync(conversation.messages, message, state.model, conversation.siblings, thought, self.marks)
+        self.view.sync(conversation.messages, message, state.model, conversation.siblings, thought, self.sights.marks)
         self.status.say(state)
         self.hint.work(live is not None)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvchat.backend.values import DRAFT_MODES, Sampling
+from kvchat.backend.values import DRAFT_MODES, OVERFLOW_POLICIES, Sampling
 from kvchat.config_options import BY_KEY, BadValue
 
 _STOP = re.compile(r'[\s,]*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s,"]+))\s*(?:,|$|(?=\s|"))')
@@ -19,9 +19,9 @@ _STOP = re.compile(r'[\s,]*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s,"]+))\
 
 @dataclass(frozen=True, slots=True)
 class ChatField:
-    """`name` is that in Sampling, or "history" or "draft"; `key` that in config.toml. `steps` are what the arrow keys
-    walk. `words` are written in place of values of the settings file, and may be typed. `meaning`: what it does, in a
-    sentence."""
+    """`name` is that in Sampling, or "history", "draft", "overflow"; `key` that in config.toml. `steps` are what the
+    arrow keys walk. `words` are written in place of values of the settings file, and may be typed. `meaning`: what it
+    does, in a sentence."""
 
     name: str
     key: str
@@ -192,7 +192,8 @@ SAMPLING: tuple[ChatField, ...] = (
 )
 HISTORY = ChatField("history", "history", "History", "History", "", ("append", "exact"))
 DRAFT = ChatField("draft", "draft", "Draft", "Draft", "", DRAFT_MODES)
-FIELDS = {each.name: each for each in (*SAMPLING, HISTORY, DRAFT)}
+OVERFLOW = ChatField("overflow", "overflow", "When full", "Full", "", OVERFLOW_POLICIES)
+FIELDS = {each.name: each for each in (*SAMPLING, HISTORY, DRAFT, OVERFLOW)}
 
 
 def sampling_words(values: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kvchat.ui.engines import Engines
     from kvchat.ui.finding import Finding
     from kvchat.ui.notes import Notes
+    from kvchat.ui.overflow import Overflow
     from kvchat.ui.room import Room
     from kvchat.ui.sending import Sending
     from kvchat.ui.writing import Writing
@@ -68,7 +69,7 @@ class PartedScreen(Screen[None]):
     def _browsing(self) -> Browsing:
         from kvchat.ui.browsing import Browsing
 
-        return Browsing(self.room, self._sending)
+        return Browsing(self.room, self._sending, self._undo)
 
     @cached_property
     def _engines(self) -> Engines:
@@ -83,10 +84,22 @@ class PartedScreen(Screen[None]):
         return Chats(self.room, self._sending, self._entered)
 
     @cached_property
+    def _overflow(self) -> Overflow:
+        from kvchat.ui.overflow import Overflow
+
+        return Overflow(self.room, self._sending)
+
+    def _undo(self) -> None:
+        """Take back the last deletion or eviction."""
+        if not self.room.undo.take():
+            self._overflow.undo()
+
+    @cached_property
     def _commanding(self) -> Commanding:
         from kvchat.ui.commanding import Commanding
 
-        return Commanding(self.room, self._sending, self._chats, self._engines, self._choose_theme)
+        parts = self._sending, self._chats, self._engines
+        return Commanding(self.room, *parts, self._choose_theme, self._overflow.command, self._undo)
 
     def _choose_theme(self) -> None:
         self._finding.themes()

@@ -13,17 +13,18 @@ from typing import Any
 from textual.content import Content
 
 from kvchat.backend.protocol import Ready
-from kvchat.backend.values import DraftMode, History, Sampling
+from kvchat.backend.values import DraftMode, History, OverflowPolicy, Sampling
 from kvchat.chats.types import Message
 from kvchat.conversation import Defaults, Own
+from kvchat.conversation.overflow_words import POLICIES, cannot_evict
 from kvchat.ui.history_words import history_words
-from kvchat.ui.sampling_fields import DRAFT, FIELDS, HISTORY, SAMPLING, ChatField
+from kvchat.ui.sampling_fields import DRAFT, FIELDS, HISTORY, OVERFLOW, SAMPLING, ChatField
 from kvchat.ui.settings_row import RowState
 from kvchat.ui.settings_words import EffectKind
 
 NOTHING = "Applying changes nothing."
 GIVES_BACK = "backspace gives it back"
-NAMED = (HISTORY.name, DRAFT.name)  # what is no value of Sampling
+NAMED = (HISTORY.name, DRAFT.name, OVERFLOW.name)  # what is no value of Sampling
 
 
 class Page:
@@ -110,6 +111,11 @@ class ChatDraft:
         """The chat's own, else the default."""
         return self.own.draft or self.now.defaults.draft
 
+    @property
+    def overflow(self) -> OverflowPolicy:
+        """The chat's own, else the default."""
+        return self.own.overflow or self.now.defaults.overflow
+
     def value(self, name: str) -> Any:
         """What holds."""
         return getattr(self if name in NAMED else self.sampling, name)
@@ -173,7 +179,7 @@ class ChatPage(Page):
 
     def line(self, field: str) -> str | None:
         """All values can be typed but names."""
-        return FIELDS[field].typed(self.draft.value(field)) if field != HISTORY.name else None
+        return FIELDS[field].typed(self.draft.value(field)) if field not in NAMED else None
 
     def take(self, field: str, text: str) -> None:
         """The value that was typed."""
@@ -190,7 +196,7 @@ class ChatPage(Page):
         own = draft.is_own(field)
         if own != _has(now, field):
             return True
-        return own and draft.value(field) != (now.history if field == HISTORY.name else now.sampling[field])
+        return own and draft.value(field) != (getattr(now, field) if field in NAMED else now.sampling[field])
 
 
 class SamplingPage(ChatPage):
@@ -213,25 +219,52 @@ class SamplingPage(ChatPage):
 
 
 class HistoryPage(ChatPage):
-    """What becomes of the past of the chat."""
+    """What becomes of the past of the chat, and what happens when it fills the context."""
 
     NAME = "History"
 
     def __init__(self, draft: ChatDraft, ready: Ready | None) -> None:
-        super().__init__(draft, (HISTORY,))
+        super().__init__(draft, (HISTORY, OVERFLOW))
         self._ready = ready
 
-    def detail(self, field: str) -> str:  # noqa: ARG002
-        """The way, and what the template was seen to do."""
+    @property
+    def _stops(self) -> str:
+        """Why a full context is the end whatever is chosen."""
+        return cannot_evict(self._ready) if self._ready is not None else ""
+
+    def row(self, field: str) -> RowState:
+        """What a policy does stands beside it; where nothing can leave, it cannot be walked."""
+        state = super().row(field)
+        if field != OVERFLOW.name:
+            return state
+        if self._stops:
+            return replace(state, note=f"without effect: {self._stops}", walkable=False)
+        return replace(state, note=" · ".join(filter(None, (state.note, POLICIES[self.draft.overflow]))))
+
+    def step(self, field: str, step: int) -> None:
+        """Another value, where it would have an effect."""
+        if field != OVERFLOW.name or not self._stops:
+            super().step(field, step)
+
+    def detail(self, field: str) -> str:
+        """The way, and what the template was seen to do; what each policy does."""
+        if field == OVERFLOW.name:
+            ways = [f"{policy}: {meaning}" for policy, meaning in POLICIES.items()]
+            stops = f"A full context always ends the answer with this model: {self._stops}." if self._stops else ""
+            return "\n".join(filter(None, (stops, *ways, self.draft.own_words(OVERFLOW))))
         said = history_words(self.draft.history, self._ready, self.draft.now.messages)
         return "\n".join(filter(None, (said, self.draft.own_words(HISTORY))))
 
     def effect(self) -> tuple[str, EffectKind]:
         """It holds from the next turn on."""
-        before = self.draft.now.own.history or self.draft.now.defaults.history
-        if self.draft.history == before:
-            same = self.draft.own.history == self.draft.now.own.history
-            return (NOTHING, "none") if same else ("It stays as it is, and follows the default from now on.", "change")
+        own, now, defaults = self.draft.own, self.draft.now.own, self.draft.now.defaults
+        same = (own.history, own.overflow) == (now.history, now.overflow)
+        if self.draft.history == (now.history or defaults.history):
+            if same:
+                return NOTHING, "none"
+            if self.draft.overflow == (now.overflow or defaults.overflow):
+                return "It stays as it is, and follows the default from now on.", "change"
+            return "Nothing is computed again: it holds when the context is full.", "change"
         if self.draft.history == "append":
             return "From the next turn on what was rendered stays, and only what is new is computed.", "change"
         return (

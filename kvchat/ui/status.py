@@ -78,8 +78,8 @@ class StatusState:
 
     `progress` is the part of the model that is loaded, or of the prompt that is read, 0 to 1. `source` names where the
     reused tokens came from. `remaining` are the seconds until the prompt is read, about. `drafted` is the part of the
-    drafted tokens that stood, 0 to 1. `told` is a sentence that
-    takes the place of what is said about the last answer.
+    drafted tokens that stood, 0 to 1. `left` tokens went out of the full context for this answer. `told` is a sentence
+    that takes the place of what is said about the last answer.
     """
 
     phase: Phase = "starting"
@@ -96,6 +96,7 @@ class StatusState:
     progress: float | None = None
     remaining: float | None = None
     drafted: float | None = None
+    left: int = 0
     told: str = ""
 
 
@@ -125,6 +126,7 @@ def _parts(state: StatusState, level: int) -> list[Part]:
         *_meter(state, level),
         *_last_answer(state, level),
         Part(_activity(state, long=level < 9), "$foreground"),
+        Part(f"let {_thousands(state.left)} go" if state.left and not state.told else "", "$warning", until=8),
         Part(_drafts(state), until=6),
     ]
 

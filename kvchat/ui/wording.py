@@ -113,6 +113,8 @@ def footer(message: Message, *, resumable: bool, mark: str = "") -> str:
     ending = _INTERRUPTED if finish is None else _FINISHES.get(finish, finish)
     if resumable and finish in _RESUMABLE:
         ending += ": /continue goes on"
+    elif resumable and finish == "context":
+        ending += ": /overflow says what may leave, then /continue goes on"
     told = " · ".join(part for part in [*([] if usage is None else _numbers(usage)), ending] if part)
     return "\n".join(filter(None, (told, mark)))
 
@@ -139,8 +141,8 @@ def too_long(failure: Failure, usage: Usage, trained: int, *, lets_go: bool = Fa
     `lets_go`: tokens can leave its context."""
     larger = larger_context(usage.prompt_tokens, trained)
     ways = ["/edit takes your message back into the prompt, to shorten it", "/new starts another chat"]
-    if usage.overflow == "stop" and lets_go:
-        ways.insert(1, "/overflow shift lets the oldest turns go, and /retry asks again")
+    if lets_go:
+        ways.insert(1, "/overflow says what may leave the context, and /retry asks again")
     if larger is not None:
         ways.insert(1, f"/context {larger} makes room if there is memory for it, and /retry asks again")
     return sentences(failure.message, "\n".join(ways))

@@ -10,6 +10,7 @@ from textual import events
 
 from kvchat.backend.values import CACHE_TYPES
 from kvchat.config_options import FOLLOWS
+from kvchat.conversation.overflow_words import POLICIES
 from kvchat.errors import KvchatError
 from kvchat.ui.chips import Written
 from kvchat.ui.completing import Completing
@@ -115,6 +116,7 @@ class Writing:
             "/theme": Values(self._themes),
             "/follow": Values(lambda: [(word, "") for word in FOLLOWS]),
             "/mouse": Values(lambda: [("on", "for the app"), ("off", "for the terminal")]),
+            "/overflow": Values(lambda: list(POLICIES.items())),
             "/history": Values(lambda: [("append", "what was rendered stays"), ("exact", "as the template says")]),
         }
 

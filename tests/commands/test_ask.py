@@ -189,6 +189,8 @@ def test_json_has_the_names_of_the_contract(ask: Callable[..., Asked], engine: S
             "computed": 32,
             "cut": None,
             "from": {"resident": 0, "pages": 768, "checkpoint": 0},
+            "transcoded": None,
+            "transcoded_tokens": 0,
             "restore_seconds": 0.01,
             "prefill_seconds": 0.12,
         },

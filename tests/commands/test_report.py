@@ -29,6 +29,22 @@ def test_seconds_are_rounded_to_microseconds() -> None:
 
 
 @pytest.mark.parametrize(
+    ("usage", "overflow"),
+    [
+        (Usage(), None),
+        (Usage(overflow="stop"), {"policy": "stop", "evicted": 0, "evictions": 0, "reasoning": 0}),
+        (
+            Usage(overflow="shift", evicted=256, evictions=2),
+            {"policy": "shift", "evicted": 256, "evictions": 2, "reasoning": 0},
+        ),
+        (Usage(reasoning_evicted=214), {"policy": None, "evicted": 0, "evictions": 0, "reasoning": 214}),
+    ],
+)
+def test_the_report_tells_what_left(usage: Usage, overflow: dict[str, object] | None) -> None:
+    assert report(Answer("c", "m", "t", "stop"), make_ready(), usage)["overflow"] == overflow
+
+
+@pytest.mark.parametrize(
     ("usage", "words"),
     [
         (
@@ -55,6 +71,9 @@ def test_seconds_are_rounded_to_microseconds() -> None:
             Usage(draft_kind="model", draft_proposed=1300, draft_accepted=1200, draft_speedup=1.25),
             " · drafts 1,200 of 1,300 (draft model), 1.25 times plain",
         ),
+        (Usage(overflow="stop"), "answer 0 tokens, 0.0/s"),
+        (Usage(overflow="shift", evicted=1280, evictions=2), " · let 1,280 tokens go (shift)"),
+        (Usage(reasoning_evicted=214), " · reasoning of earlier answers left: 214 tokens"),
         # a restore that did not help says why, in the engine's words
         *(
             (Usage(10, 0, 10, cut=cut), f"10 computed (cut: {cut})")

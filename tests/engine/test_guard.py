@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
+from pathlib import Path
 
 import pytest
 import tiny
@@ -13,6 +14,7 @@ from kvchat.backend.fidelity import Guarded
 from kvchat.backend.guarding import FILE, GuardBook
 from kvchat.backend.protocol import Event, Tuned
 from kvchat.engine.guard import SECONDS, TEXT
+from kvchat.engine.process import IDLE
 
 
 @pytest.fixture
@@ -44,6 +46,21 @@ def events_for(driver: Driver, seconds: float) -> list[Event]:
     return found
 
 
+def wakeups(pid: int) -> int:
+    """How often threads of the process went to sleep, or had to make way for others, since it began."""
+    statuses = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return sum(int(line.split()[1]) for text in statuses for line in text.splitlines() if "ctxt_switches" in line)
+
+
+def sleeps_until_it_is_asked(driver: Driver) -> None:
+    """Once everything is measured no thread wakes up by itself, not even as seldom as the engine looks for quiet."""
+    pid, woken = driver.engine.pid, -1
+    while woken != (woken := wakeups(pid)):
+        time.sleep(0.2)
+    assert not events_for(driver, IDLE + 0.5)
+    assert wakeups(pid) == woken
+
+
 def test_types_are_checked_once_and_never_before_the_first_answer(start, home):
     driver = start()
     assert not [event for event in events_for(driver, 3) if isinstance(event, Guarded)]
@@ -53,6 +70,7 @@ def test_types_are_checked_once_and_never_before_the_first_answer(start, home):
     assert verdict.positions > 16 and 0 < verdict.kl < 0.01 and verdict.agreement > 0.5
     assert verdict.speed > 0 and verdict.f16_speed > 0
     assert (home / "state" / FILE).exists()
+    sleeps_until_it_is_asked(driver)
     driver.engine.close()
 
     again = start()

@@ -93,7 +93,7 @@ def test_whatever_the_chat_only_what_may_leave_leaves_and_it_is_enough(policy: E
         budget=rng.choice([cells // 2, cells]),
     )
     norms = {position: rng.random() for position in range(length)}
-    found = choose(policy, case, lambda ranges: np.array([norms[at] for s, e in ranges for at in range(s, e)], np.float32))
+    found = choose(policy, case, lambda parts: np.array([norms[i] for s, e in parts for i in range(s, e)], np.float32))
     if not found:
         return
     assert found == joined(found)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from kv_pages import SECONDS, Disk, namespace, page_files, pin, put_chat, put_state
 
+from kvchat.formats.past import Past
 from kvchat.kv.totals import Kept, Sought, Totals, kept
 
 SYSTEM = list(range(256))  # two full pages
@@ -16,7 +17,7 @@ SECOND = [*SYSTEM, *[8] * 200]
 
 def sought(ids: list[int], **changes: str) -> Sought:
     where = namespace(**changes)
-    return Sought(where.fingerprint, where.type_k, where.type_v, tuple(ids))
+    return Sought(where.fingerprint, where.type_k, where.type_v, Past(tuple(ids)))
 
 
 def size_of(files: list[Path]) -> int:

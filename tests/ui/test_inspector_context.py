@@ -60,6 +60,40 @@ def test_a_question_that_was_never_read_is_not_in_the_context() -> None:
     assert view((*MESSAGES, said("u3", "user"))) == view()
 
 
+def test_what_left_is_in_no_part() -> None:
+    """Of 150 tokens of the prompt 70 left while 50 were written, 49 of them in cells: 129 are used. The oldest went
+    first, so of 100 from memory 30 are there."""
+    usage = replace(SECOND, cells=129, decode_tokens=50, overflow="shift", evicted=70, evictions=1)
+    lengths = {"u1": 0, "a1": 50, "u2": 30, "a2": 50}
+    found = context_view(
+        (*MESSAGES[:3], said("a2", "assistant", usage)),
+        lengths,
+        live=None,
+        generated=0,
+        warmed=None,
+        reserved=1000,
+        system=False,
+        left=70,
+    )
+    assert found.parts == (Part("assistant", 50), Part("user", 30), Part("assistant", 49))
+    assert found.origins == (("resident", 30), ("pages", 20), ("computed", 30), ("written", 49))
+    assert sum(count for _, count in found.origins) == found.used == 129
+    assert any("× left 70" in line.plain for line in context_lines(found, 100))
+
+
+def test_what_left_before_a_reply_went_on_is_not_taken_off_again() -> None:
+    """The turn that went on let nothing go: of 150 tokens that it read, and 50 that it wrote, all are there."""
+    usage = replace(SECOND, decode_tokens=50, overflow="sinks", evicted=70, evictions=1)
+    assert view((*MESSAGES[:3], said("a2", "assistant", usage))).origins == view().origins
+
+
+def test_what_leaves_while_the_answer_comes() -> None:
+    live = LiveTurn("t", "a2", 0.0, "decode", RESTORED, evicted=90, away=40)
+    found = view(live=live, generated=10)
+    assert found.origins == (("checkpoint", 80), ("computed", 30), ("written", 10))
+    assert found.used == 120
+
+
 def test_a_prompt_that_was_stopped_half_read() -> None:
     """Of 30 tokens to compute, 10 were: 130 cells are used, and there is no answer."""
     usage = Usage(prompt_tokens=150, reused=120, resident=120, computed=10, cells=130)

@@ -12,6 +12,8 @@ from driver import Driver
 from kv_pages import page_files
 
 from kvchat.chats.types import Message
+from kvchat.conversation import Sight
+from kvchat.formats.past import Past
 from kvchat.kv.store import PAGE_TOKENS
 from kvchat.ui.inspector_context import context_view
 from kvchat.ui.inspector_memory import MemoryView, memory_view
@@ -39,7 +41,7 @@ def test_two_turns(home: Path, tmp_path: Path, kind: str) -> None:
     finally:
         driver.engine.close()
     ids = tuple(token for message in driver.messages for token in message.ids or ())
-    store = store_view(home / "kv", config, ready, ids)
+    store = store_view(home / "kv", config, ready, Sight(past=Past(ids)))
     files = page_files(home / "kv")
     pages, checkpoints = store.kept.history.pages, store.kept.history.checkpoints
     assert (store.kept.tokens, pages) == (usage.cells, -(-usage.cells // PAGE_TOKENS))

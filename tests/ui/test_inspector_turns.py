@@ -68,6 +68,12 @@ def test_a_wide_table_has_it_all() -> None:
     assert lines[3] == ["1", "100", "0", "-", "100", "1.00", "s", "20.0", "-"]
 
 
+def test_what_left_is_noted() -> None:
+    usage = replace(FIRST, overflow="shift", evicted=1280, evictions=2, reasoning_evicted=214)
+    line = plain(turn_rows([answer("a", usage)], {"a"}), 140)[1]
+    assert line.endswith("let 1,280 go, reasoning left 214")
+
+
 @pytest.mark.parametrize(
     ("width", "columns"),
     [

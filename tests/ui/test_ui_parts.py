@@ -310,7 +310,7 @@ def test_footer_of_an_answer_with_drafts() -> None:
         (None, "interrupted: /continue goes on"),
         ("died", "the engine died: /continue goes on"),
         ("length", "stopped at the token limit: /continue goes on"),
-        ("context", "the context is full"),
+        ("context", "the context is full: /overflow says what may leave, then /continue goes on"),
     ],
 )
 def test_footer_of_an_answer_that_was_cut_short(finish: str | None, text: str) -> None:
@@ -439,7 +439,7 @@ def test_undo_holds_the_last_thing_for_a_while() -> None:
     [
         ("/mo", ""),
         ("/cache q8", "/cache [K] [V]: cache types: f16, bf16, q8_0, q4_0"),
-        ("/undo", "/undo: take back the last deletion"),
+        ("/undo", "/undo: take back the last deletion, or what left a full context last"),
         ("/nothing like it", ""),
         ("//etc", ""),
     ],
