@@ -70,9 +70,7 @@ def save_chat_defaults(
     _save(file, _chat_values(sampling, history, draft, overflow), _chat_values(Sampling(), "append", "auto", "stop"))
 
 
-def _chat_values(
-    sampling: Sampling, history: History, draft: DraftMode, overflow: OverflowPolicy
-) -> dict[str, Scalar]:
+def _chat_values(sampling: Sampling, history: History, draft: DraftMode, overflow: OverflowPolicy) -> dict[str, Scalar]:
     return {
         "temp": sampling.temperature,
         "top_k": sampling.top_k,

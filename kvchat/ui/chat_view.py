@@ -57,7 +57,7 @@ class ChatView:
     def _mark(self, messages: Sequence[Message], live: str | None, before: Mapping[str, str]) -> None:
         for message in messages:
             if message.id != live and self._marks.get(message.id, "") != before.get(message.id, ""):
-                self._transcript.refoot(message.id, self._footer(message, last=message is messages[-1]))
+                self._transcript.rename(message.id, None, self._footer(message, last=message is messages[-1]))
 
     def _footer(self, message: Message, *, last: bool) -> str:
         return footer(message, resumable=last, mark=self._marks.get(message.id, ""))

@@ -180,11 +180,14 @@ class Item:
         if self._width:
             self._render(finished=True)
 
-    def refoot(self, footer: str) -> None:
-        """Another footer."""
-        self.footer = display(footer)
-        if self._width:
-            self._render_footer()
+    def rename(self, heading: str | None, footer: str | None) -> None:
+        """Another heading or footer; None: as it is."""
+        if heading is not None:
+            self.heading = display_line(heading)
+        if footer is not None:
+            self.footer = display(footer)
+            if self._width:
+                self._render_footer()
 
     def _render_footer(self) -> None:
         self._footer = PlainRows(self._width)

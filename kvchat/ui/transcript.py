@@ -18,7 +18,6 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from kvchat.ui.display import display_line
 from kvchat.ui.entry import NO_THOUGHT, Entry, Item, NoteKind, ThoughtCost
 from kvchat.ui.painter import COMPONENTS, CSS, PILL, Painter
 from kvchat.ui.positions import Positions
@@ -80,15 +79,11 @@ class Transcript(ScrollView, can_focus=False):
         self._items[index].finish(footer, thought)
         self._grown(index, 0)
 
-    def rename(self, entry_id: str, heading: str) -> None:
-        """Another heading of an entry."""
-        self._items[self._by_id[entry_id]].heading = display_line(heading)
-        self._grown(self._by_id[entry_id], 0)
-
-    def refoot(self, entry_id: str, footer: str) -> None:
-        """Another footer of an entry."""
-        self._items[self._by_id[entry_id]].refoot(footer)
-        self._grown(self._by_id[entry_id], 0)
+    def rename(self, entry_id: str, heading: str | None, footer: str | None = None) -> None:
+        """Another heading or footer of an entry; None: as it is."""
+        index = self._by_id[entry_id]
+        self._items[index].rename(heading, footer)
+        self._grown(index, 0)
 
     def note(self, text: str, kind: NoteKind = "info") -> None:
         """A sentence of the program's own, at the end. It is not part of the chat."""

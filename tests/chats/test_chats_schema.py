@@ -16,6 +16,7 @@ import pytest
 from kvchat.chats.schema import APPLICATION_ID, MIGRATIONS, NotSavedError, connect, immediate, translated
 from kvchat.chats.store import ChatStore
 from kvchat.errors import KvchatError
+from kvchat.formats.past import Eviction
 
 ADD_COLUMN = ("ALTER TABLE chats ADD COLUMN colour TEXT NOT NULL DEFAULT 'none'",)
 
@@ -220,3 +221,20 @@ def test_processes_create_and_write_the_file_together(tmp_path: Path) -> None:
     with closing(ChatStore(path)) as store:
         assert len(store.chats()) == 60
         assert all(summary.messages == 1 for summary in store.chats())
+
+
+def test_a_file_from_before_evictions_keeps_its_ids(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    with closing(connect(path, MIGRATIONS[:3])) as third:
+        insert_chat(third, "c")
+        third.execute("INSERT INTO messages VALUES (1, 'm', 'c', NULL, 'user', 'words', 1, '', '', NULL, NULL)")
+        third.execute("INSERT INTO message_ids VALUES ('m', 'key', ?)", (b"\x07\0\0\0\x08\0\0\0",))
+        third.execute("INSERT INTO drafts VALUES ('c', 'half a', '[]')")
+        third.execute("UPDATE chats SET head = 'm'")
+    with closing(ChatStore(path)) as store:
+        known = store.known_ids("m", "key")["m"]
+        assert (known.ids, known.evictions) == ((7, 8), ())
+        assert store.draft("c").text == "half a"
+        store.set_evictions("m", "key", (Eviction(2, ((0, 1),)),))
+        assert store.known_ids("m", "key")["m"].evictions == (Eviction(2, ((0, 1),)),)
+    assert (tmp_path / "chats.db.v3.backup").exists()

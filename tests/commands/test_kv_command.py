@@ -101,7 +101,8 @@ def test_ls_table(paths: Paths, disk: Disk) -> None:
     run_ls(paths, json=False, out=out)
     header, *lines = out.getvalue().splitlines()
     assert (
-        " ".join(header.split()) == "chain parent model k/v from start tokens pages states size last use hits saved pinned"
+        " ".join(header.split())
+        == "chain parent model k/v from start tokens pages states size last use hits saved pinned"
     )
     assert [line.split()[5:9] for line in lines[:3]].count(["0", "128", "1", "-"]) == 1
     assert all(line[header.index("model") :].startswith("Tiny") for line in lines[:3])

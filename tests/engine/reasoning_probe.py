@@ -21,7 +21,7 @@ from kvchat.backend.values import EngineConfig, PromptMessage
 from kvchat.engine import llama
 from kvchat.engine.past_thoughts import PastThoughts
 from kvchat.engine.template import ChatTemplate
-from kvchat.formats.past import count, live
+from kvchat.formats.past import live
 
 TURNS = 10
 

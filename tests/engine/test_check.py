@@ -50,7 +50,8 @@ def test_it_is_not_when_they_hold_something_else(ids):
 def test_what_was_evicted_behind_a_token_makes_it_another_one():
     """It saw more when its page was saved; and where the cells have lost something else, it is not the same history."""
     before, behind = Eviction(3, ((0, 1),)), Eviction(4, ((0, 1),))
-    for evictions, others, pending in [((before,), (before,), True), ((before,), (), False), ((behind,), (behind,), False)]:
+    cases = [((before,), (before,), True), ((before,), (), False), ((behind,), (behind,), False)]
+    for evictions, others, pending in cases:
         check = ResumeCheck()
         check.restored(Past(IDS, evictions), label(LOGITS))
         assert (check.pending(Past(IDS, others)) is not None) == pending

@@ -20,7 +20,7 @@ def test_cells_log_and_disk_agree_whatever_happens(tmp_path: Path) -> None:
     models = [tiny.build(kind, tmp_path) for kind in KINDS]
     models += [tiny.build(kind, tmp_path, name=name, context=800) for name, kind in SHORT.items()]
     command = [sys.executable, FUZZ, tmp_path / "kv", "3", str(STEPS), *models]
-    done = subprocess.run(command, timeout=200, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, timeout=200, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert list(told) == [*KINDS, *SHORT]
