@@ -1,6 +1,6 @@
 """A copy of a GGUF model with F16 weights, for measurements that want a larger and slower model of the same words.
 
-    python benchmarks/dequantize.py MODEL.gguf OUT.gguf
+python benchmarks/dequantize.py MODEL.gguf OUT.gguf
 """
 
 from __future__ import annotations
