@@ -14,8 +14,10 @@ from kvchat.backend.values import EngineConfig, PromptMessage, Sampling
 from kvchat.engine import llama
 from kvchat.engine.cells import Cells
 from kvchat.engine.context import Context
+from kvchat.engine.llama_quants import NativeQuants
 from kvchat.engine.model import Model
 from kvchat.engine.reuse import Reuser
+from kvchat.engine.speculate import Speculation
 from kvchat.engine.template import ChatTemplate
 from kvchat.engine.turn import Turn
 from kvchat.errors import KvchatError
@@ -47,15 +49,11 @@ def ten_turns(model: Model, context: Context) -> list[list[int]]:
         messages.append(PromptMessage("user", f"Question {number}?"))
         past = sum(len(message.ids or ()) for message in messages)
         events = []
-        turn = Turn(
-            Generate("t", tuple(messages), Sampling(temperature=1, seed=number, max_tokens=6)),
-            model,
-            context,
-            cells,
-            Reuser(cells, None),
-            None,
-            events.append,
-        )
+        sampling = Sampling(temperature=1, seed=number, max_tokens=6)
+        request = Generate("t", tuple(messages), sampling, draft="off")
+        drafts = Speculation((), on_gpu=False).begin(request, None, model.native.ends_generation)
+        parts = model, context, cells, Reuser(cells, None), None, drafts, NativeQuants()
+        turn = Turn(request, *parts, events.append)
         for step in turn.steps():
             context.decode(step.tokens, step.position, output=step.output)
         usage = turn.finish()
