@@ -93,7 +93,6 @@ class Generate:
 
     `evictions` are those that were told of the chat (see `Evicted`), with the ids of the messages joined as its tokens.
     `overflow`: what happens when the context is full. `pinned`: messages, by their number, that never leave it.
-    `prune_cells`: the policy "prune" leaves at most so many cells in use, 0 for three quarters of the context.
     """
 
     turn: str
@@ -109,7 +108,6 @@ class Generate:
     evictions: tuple[Eviction, ...] = ()
     overflow: OverflowPolicy = "stop"
     pinned: tuple[int, ...] = ()
-    prune_cells: int = 0
 
 
 @dataclass(frozen=True, slots=True)

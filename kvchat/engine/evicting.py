@@ -197,7 +197,7 @@ class Room:
             needed=needed,
             kept=self._positions(self._kept),
             turns=[turn for turn in self._positions(self._turns) if turn[1] < length],
-            budget=self._request.prune_cells or self._context * 3 // 4,
+            budget=self._context * 3 // 4,
         )
 
     def _norms(self, ranges: Sequence[Range]) -> npt.NDArray[np.float32]:
