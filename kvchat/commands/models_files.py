@@ -17,8 +17,8 @@ from kvchat.commands.table import print_table, size_text
 from kvchat.config import Settings
 from kvchat.config_options import shown
 from kvchat.errors import KvchatError, UsageError
-from kvchat.formats.gguf import PART_NAME
-from kvchat.library.find import BUILT_IN, ModelFile, drop_in_folders, find_files, foreign_places, part_paths
+from kvchat.formats.gguf_split import model_files
+from kvchat.library.find import BUILT_IN, ModelFile, drop_in_folders, find_files, foreign_places
 from kvchat.library.unfinished import forget_known
 from kvchat.library.walk import SUFFIX, is_folder
 from kvchat.paths import Paths
@@ -71,9 +71,7 @@ def run_rm(settings: Settings, paths: Paths, name: str, *, yes: bool, json: bool
     model = _ours(settings, paths, name)
     if not yes:
         _ask(model, out, stdin)
-    part = PART_NAME.fullmatch(model.path.stem)
-    files = part_paths(model.path, int(part["parts"])) if part else [model.path]
-    removed = [file for file in files if _removed(file)]
+    removed = [file for file in model_files(model.path) if _removed(file)]
     forget_known(model.path)
     _remove_empty(model.path.parent, paths.models_folder)
     if json:

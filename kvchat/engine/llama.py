@@ -1,8 +1,9 @@
 """llama.cpp, as shipped in llama-cpp-python, behind typed objects.
 
-Beside `llama_quants` the only module that imports llama_cpp or ctypes. Owns native handles and their lifetimes; must
-not decide anything: what to decode, keep or restore is the business of its callers. Everything here runs on the engine
-thread, except that `interrupt` callables are asked from llama.cpp's compute threads.
+With its neighbours, whose names begin with `llama_`, the only module that imports
+llama_cpp or ctypes. Owns native handles and their lifetimes; must not decide anything: what to decode, keep or restore
+is the business of its callers. Everything here runs on the engine thread, except that `interrupt` callables are asked
+from llama.cpp's compute threads.
 
 Two calls of the library are never made, since a full disk or a short file makes them lie or abort the process:
 `llama_state_seq_save_file` and `llama_state_seq_load_file`.
@@ -20,15 +21,18 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
+from kvchat.backend.values import Hardware, Rope
+from kvchat.engine.llama_params import NativeAdapters, place_context, place_model
+
 GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
 FLASH = {
     "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
     "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
     "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
 }
-RANDOM_SEED = 0xFFFFFFFF  # LLAMA_DEFAULT_SEED: llama.cpp draws one itself
-
 LOG_ERROR = 4  # GGML_LOG_LEVEL_ERROR (ggml.h)
+
+AS_USUAL, AS_IN_FILE = Hardware(), Rope()
 
 PARTIAL = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY (llama.h)
 
@@ -36,7 +40,10 @@ VOCAB_KINDS = {0: "empty", 1: "SPM", 2: "BPE", 3: "WordPiece", 4: "Unigram", 5: 
 
 DECODED, NO_SLOT, ABORTED = 0, 1, 2  # return values of llama_decode (llama.h)
 
+UNLOCKED = "failed to mlock"  # llama-mmap.cpp; llama.cpp tells it nowhere but in its log
+
 _log_callback: Any = None
+_refusals: list[str] = []  # to lock memory
 
 
 class LogSink(Protocol):
@@ -51,7 +58,10 @@ def start(write_log: LogSink) -> None:
 
     @lib.llama_log_callback  # type: ignore[untyped-decorator]
     def callback(level: int, text: bytes, _user: Any) -> None:
-        write_log(text.decode("utf-8", "replace"), error=level == LOG_ERROR)
+        said = text.decode("utf-8", "replace")
+        if UNLOCKED in said:
+            _refusals.append(said.strip())
+        write_log(said, error=level == LOG_ERROR)
 
     _log_callback = callback
     lib.llama_log_set(callback, ctypes.c_void_p(0))
@@ -63,19 +73,39 @@ def package_version() -> str:
     return importlib.metadata.version("llama-cpp-python")
 
 
+def lock_was_refused() -> bool:
+    """Whether the system did not let llama.cpp lock memory, in this process, up to now."""
+    return bool(_refusals)
+
+
 def has_gpu() -> bool:
     """Whether this build can put layers on a GPU and sees one."""
     return bool(lib.llama_supports_gpu_offload())
 
 
 class NativeModel:
-    """A loaded model and its vocabulary."""
+    """A loaded model and its vocabulary. Positions, adapters and the placement of what is computed hold for all of its
+    contexts."""
 
-    def __init__(self, path: str, *, gpu_layers: int, extra_buffers: bool, progress: Callable[[float], bool]) -> None:
-        """`progress` gets 0..1 and returns False to stop the load. Raises ValueError when llama.cpp refuses."""
+    def __init__(
+        self,
+        path: str,
+        *,
+        gpu_layers: int,
+        extra_buffers: bool,
+        progress: Callable[[float], bool],
+        hardware: Hardware = AS_USUAL,
+        rope: Rope = AS_IN_FILE,
+        vocabulary_only: bool = False,
+    ) -> None:
+        """`progress` gets 0..1 and returns False to stop the load. `vocabulary_only`: no weights, and no contexts.
+        Raises ValueError when llama.cpp refuses."""
         params = lib.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         params.use_extra_bufts = extra_buffers
+        params.vocab_only = vocabulary_only
+        place_model(params, hardware)
+        self.hardware, self.rope, self.adapters = hardware, rope, NativeAdapters()
 
         @lib.llama_progress_callback  # type: ignore[untyped-decorator]
         def report(fraction: float, _user: Any) -> bool:
@@ -175,7 +205,7 @@ class NativeContext:
         """`interrupt` is asked during a decode on CPU and ends it when true. ValueError when llama.cpp refuses."""
         native = lib.llama_context_default_params()
         native.n_ctx = params.cells
-        native.n_batch = native.n_ubatch = params.batch
+        native.n_batch = params.batch
         native.n_seq_max = params.sequences
         native.n_rs_seq = params.rollback
         native.n_outputs_max = params.outputs
@@ -184,10 +214,13 @@ class NativeContext:
         native.type_k = GGML_TYPES[params.type_k]
         native.type_v = GGML_TYPES[params.type_v]
         native.flash_attn_type = FLASH[params.flash]
-        native.n_threads = native.n_threads_batch = params.threads
+        native.n_threads = params.threads
+        place_context(native, model.hardware, model.rope)
+        self._threads_batch = model.hardware.threads_batch
         self.handle = lib.llama_init_from_model(model.handle, native)
         if not self.handle:
             raise ValueError("llama.cpp could not create the context")
+        model.adapters.apply(self.handle)
 
         @lib.ggml_abort_callback  # type: ignore[untyped-decorator]
         def abort(_user: Any) -> bool:
@@ -232,7 +265,7 @@ class NativeContext:
         return int(lib.llama_decode(self.handle, self._batch))
 
     def set_threads(self, threads: int) -> None:
-        lib.llama_set_n_threads(self.handle, threads, threads)
+        lib.llama_set_n_threads(self.handle, threads, self._threads_batch or threads)
 
     def synchronize(self) -> None:
         lib.llama_synchronize(self.handle)
@@ -292,46 +325,3 @@ class NativeContext:
         flags = PARTIAL if partial else 0
         done = lib.llama_state_seq_set_data_ext(self.handle, source, blob.nbytes, sequence, flags)
         return bool(done == blob.nbytes)
-
-
-class NativeSampler:
-    """A native sampler chain; parts are added in the order in which they act."""
-
-    def __init__(self) -> None:
-        self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
-
-    def close(self) -> None:
-        lib.llama_sampler_free(self._chain)
-
-    def add_penalties(self, vocab_size: int, last_n: int, repeat: float) -> None:
-        self._add(lib.llama_sampler_init_penalties(vocab_size, last_n, repeat, 0.0, 0.0))
-
-    def add_top_k(self, k: int) -> None:
-        self._add(lib.llama_sampler_init_top_k(k))
-
-    def add_top_p(self, p: float) -> None:
-        self._add(lib.llama_sampler_init_top_p(p, 1))
-
-    def add_min_p(self, p: float) -> None:
-        self._add(lib.llama_sampler_init_min_p(p, 1))
-
-    def add_temperature(self, temperature: float) -> None:
-        self._add(lib.llama_sampler_init_temp(temperature))
-
-    def add_draw(self, seed: int) -> None:
-        self._add(lib.llama_sampler_init_dist(seed))
-
-    def add_greedy(self) -> None:
-        self._add(lib.llama_sampler_init_greedy())
-
-    def accept(self, token: int) -> None:
-        lib.llama_sampler_accept(self._chain, token)
-
-    def sample(self, context: NativeContext, index: int = -1) -> int:
-        """Draw from an output of the context, by its index in the last batch (-1: the last one), and remember the token
-        for the penalties."""
-        index = context.last_output if index < 0 else index
-        return int(lib.llama_sampler_sample(self._chain, context.handle, index))
-
-    def _add(self, part: Any) -> None:
-        lib.llama_sampler_chain_add(self._chain, part)

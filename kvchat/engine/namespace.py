@@ -20,8 +20,8 @@ def page_namespace(model: Model, cells: int, config: EngineConfig) -> Namespace:
     return Namespace(
         fingerprint=model.fingerprint,
         model=model_name(model.path),
-        lora="",
-        rope=(("factors", _rope_factors(model, cells)),),
+        lora=model.adapters.identity,
+        rope=(("factors", _rope_factors(model, cells)), *model.rope.identity),
         type_k=config.type_k,
         type_v=config.type_v,
         rotation=rotates(model.geometry, config.type_k, config.type_v),

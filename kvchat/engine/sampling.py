@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvchat.backend.values import Sampling
-from kvchat.engine.llama import RANDOM_SEED, NativeContext, NativeSampler
+from kvchat.engine.llama import NativeContext
+from kvchat.engine.llama_sampler import RANDOM_SEED, NativeSampler
 
 
 class Sampler:

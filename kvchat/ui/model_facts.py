@@ -14,7 +14,7 @@ from kvchat.errors import KvchatError
 from kvchat.kv.compute import workload
 from kvchat.kv.geometry import Geometry, geometry
 from kvchat.kv.needs import Subject, subject
-from kvchat.library.find import ModelFile, check, name_of, part_paths
+from kvchat.library.find import ModelFile, check, files_of_model, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def read_facts(model: ModelFile) -> ModelFacts:
     """Read the header; what is wrong with the file is told in `problem`."""
     try:
         header = check(model)
-        files = [model.path] if header.split is None else part_paths(model.path, header.split.parts)
+        files = files_of_model(model, header)
         if not model.size:
             model = replace(model, size=sum(file.stat().st_size for file in files))
         if len(files) > 1:

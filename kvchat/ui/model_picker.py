@@ -53,6 +53,7 @@ class ModelPicker(ModalScreen[ModelFacts | None]):
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (TINY, "-tall")]  # noqa: RUF012 (Textual declares it for instances)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+c", "cancel", "Keep the model", show=False, id="picker.cancel"),
+        Binding("f3", "inspect", "All about the model", show=False, id="picker.inspect"),
         Binding("ctrl+g", "want('get')", "Fetch a model", show=False, id="picker.get"),
         Binding("ctrl+o", "want('folder')", "Look through another folder, too", show=False, id="picker.folder"),
     ]
@@ -64,6 +65,14 @@ class ModelPicker(ModalScreen[ModelFacts | None]):
         def __init__(self, picker: ModelPicker, wish: Wish) -> None:
             self.picker = picker
             self.wish: Wish = wish
+            super().__init__()
+
+    class Asked(Message):
+        """The person wants to know all about a model; `models` are those that there are."""
+
+        def __init__(self, model: ModelFile, models: Sequence[ModelFile]) -> None:
+            self.model = model
+            self.models = tuple(models)
             super().__init__()
 
     def __init__(self, models: Sequence[ModelFile], current: str, configure: Configure, memory: Memory) -> None:
@@ -83,6 +92,7 @@ class ModelPicker(ModalScreen[ModelFacts | None]):
             yield Static("no model has such a name", id="none", markup=False)
             with Horizontal(id="hints"):
                 yield Hint("⏎ choose", "choose")
+                yield Hint("{picker.inspect} all about it", "inspect")
                 yield Hint("{picker.get} fetch one", "want('get')")
                 yield Hint("{picker.folder} add a folder", "want('folder')")
                 yield Hint("{picker.cancel} back", "cancel")
@@ -135,6 +145,11 @@ class ModelPicker(ModalScreen[ModelFacts | None]):
             self._end(facts)
         elif model is not None:
             self._wanted = model.path
+
+    def action_inspect(self) -> None:
+        """All about the highlighted model."""
+        if self._list.chosen is not None:
+            self.post_message(self.Asked(self._list.chosen, self._list.models))
 
     def action_want(self, wish: Wish) -> None:
         """More models."""

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import tiny
 
-from kvchat.commands.models import run_ls, run_show
+from kvchat.commands.models import run_ls
+from kvchat.commands.models_show import run_show
 from kvchat.errors import KvchatError
 from kvchat.library import find
 from kvchat.paths import Paths
@@ -22,6 +23,7 @@ from kvchat.paths import Paths
 def paths(home: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     monkeypatch.setattr(find, "_BUILT_IN_PACKAGE", "no_such_package_anywhere")
     monkeypatch.setattr("kvchat.commands.models.drop_in_folders", tuple)
+    monkeypatch.setattr("kvchat.commands.models_show.drop_in_folders", tuple)
     found = Paths.find({"KVCHAT_HOME": str(home)})
     found.models_folder.mkdir()
     return found
@@ -37,6 +39,12 @@ def show(paths: Paths, name: str, *, as_json: bool = False) -> str:
     out = io.StringIO()
     assert run_show(paths, name, json=as_json, out=out) == 0
     return out.getvalue()
+
+
+def rows(text: str) -> dict[str, str]:
+    """The facts, one a line, up to the first empty line."""
+    lines = text.partition("\n\n")[0].splitlines()
+    return {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in lines if "  " in line}
 
 
 def test_ls_without_models(paths: Paths) -> None:
@@ -105,8 +113,7 @@ def test_ls_lists_bad_files_with_the_reason(paths: Paths) -> None:
 
 def test_show(paths: Paths) -> None:
     tiny.build("deepseek2", paths.models_folder)
-    lines = show(paths, "deep").splitlines()
-    facts = {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in lines}
+    facts = rows(show(paths, "deep"))
     assert facts["attention"] == "MLA, 2 layers"
     assert facts["KV per token"] == "f16 384 bytes, bf16 384 bytes, q8_0 204 bytes, q4_0 108 bytes"
     assert facts["chat template"] == "yes"
@@ -158,8 +165,7 @@ def test_show_json(kind: str, overrides: dict[str, Any], expected: dict[str, int
 )
 def test_show_says_how_reuse_works(kind: str, attention: str, reuse: str, parts: list[str], paths: Paths) -> None:
     tiny.build(kind, paths.models_folder)
-    lines = show(paths, kind).splitlines()
-    facts = {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in lines}
+    facts = rows(show(paths, kind))
     assert (facts["attention"], facts["reuse"]) == (attention, reuse)
     assert json.loads(show(paths, kind, as_json=True))["state_parts"] == parts
 
@@ -224,3 +230,74 @@ def test_metadata_cannot_reach_the_terminal(paths: Paths) -> None:
     for text in (ls(paths), show(paths, str(path))):
         assert "\x1b" not in text
     assert len(ls(paths).splitlines()) == 2
+
+
+def test_show_tells_the_mix_of_weights(paths: Paths) -> None:
+    """One matrix in f32 among those in f16: elements and bytes are those of the tensors that were written."""
+    writer = gguf.GGUFWriter(paths.models_folder / "mixed.gguf", "llama")
+    writer.add_block_count(1)
+    writer.add_string("general.license", "apache-2.0")
+    writer.add_string("general.license.link", "https://example.org/licence")
+    writer.add_string("general.organization", "Some People")
+    writer.add_head_count(2)
+    writer.add_head_count_kv(1)
+    writer.add_embedding_length(128)
+    writer.add_context_length(1024)
+    for name, shape, kind in (("a", (4, 32), np.float16), ("b", (8, 32), np.float16), ("c", (6, 32), np.float32)):
+        writer.add_tensor(f"{name}.weight", np.zeros(shape, kind))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    facts = json.loads(show(paths, "mixed", as_json=True))
+    assert facts["tensor_types"] == [
+        {"type": "f16", "tensors": 2, "elements": 384, "bytes": 768, "share": 0.5},
+        {"type": "f32", "tensors": 1, "elements": 192, "bytes": 768, "share": 0.5},
+    ]
+    assert facts["parameters"] == 576
+    assert facts["bits_per_weight"] == round(8 * 1536 / 576, 3)
+    assert (facts["license"], facts["author"]) == ("apache-2.0", "Some People")
+    assert facts["license_link"] == "https://example.org/licence"
+    text = show(paths, "mixed")
+    assert rows(text)["licence"] == "apache-2.0 https://example.org/licence"
+    assert "f16            2       384  768 B  50.0%" in text
+    # It has no vocabulary: llama.cpp says so, and the rest is told all the same.
+    assert facts["vocabulary"] is None
+    assert "What llama.cpp makes of it cannot be told" in text
+
+
+def test_show_tells_special_tokens_and_an_example(paths: Paths) -> None:
+    """The tiny vocabulary has ChatML's markers; ids are those that llama.cpp gives for these texts."""
+    tiny.build("llama", paths.models_folder, add_bos=True)
+    facts = json.loads(show(paths, "llama", as_json=True))
+    special = {token["role"]: token["text"] for token in facts["vocabulary"]["special"]}
+    assert special["EOS"] == "<|im_end|>"
+    assert facts["vocabulary"]["adds_bos"] is True
+    assert facts["vocabulary"]["size"] == 512
+    assert "<|im_end|>" in [text for _, text in facts["vocabulary"]["ends"]]
+    example = facts["template_example"]
+    assert example["text"] == (
+        "<|im_start|>system\nAnswer briefly.<|im_end|>\n<|im_start|>user\nWhat is a cache?<|im_end|>\n"
+        "<|im_start|>assistant\nMemory for later.<|im_end|>\n<|im_start|>user\nThanks!<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    assert example["template"] == "GGUF"
+    text = show(paths, "llama")
+    assert f"A conversation as this model reads it, {example['tokens']} tokens:\n  <|im_start|>system\n" in text
+    assert "EOS '<|im_end|>'" in rows(text)["special tokens"]
+
+
+def test_show_of_a_template_that_steers_the_terminal(paths: Paths) -> None:
+    evil = "{% for message in messages %}\x1b[2J\u202e{{ message['content'] }}\n{% endfor %}"
+    tiny.build("llama", paths.models_folder, chat_template=evil)
+    text = show(paths, "llama")
+    assert "\x1b" not in text and "\u202e" not in text
+    assert "␛[2JWhat is a cache?" in text
+
+
+def test_show_of_a_template_that_never_ends(paths: Paths) -> None:
+    endless = "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}"
+    tiny.build("llama", paths.models_folder, chat_template=endless)
+    facts = json.loads(show(paths, "llama", as_json=True))
+    assert facts["template_example"]["template"] == "ChatML (fallback)"
+    assert "takes too much" in facts["template_example"]["note"]

@@ -276,3 +276,40 @@ def test_vocabulary_without_weights(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(FormatError, match="no weights"):
         resolve(str(path), [])
+
+
+@pytest.mark.parametrize("name", ["m-00001-of-00000", "m-00002-of-00000", "m-00003-of-00002", "m-00001-of-99999"])
+def test_names_that_count_wrongly_are_those_of_whole_models(paths: Paths, name: str) -> None:
+    """No name makes the search look for thousands of files, or for none."""
+    put(paths.models_folder, f"{name}.gguf")
+    (model,) = find_models(paths)
+    assert (model.path.stem, model.size) == (name, 4)
+
+
+def test_the_name_of_what_one_cannot_chat_with(paths: Paths) -> None:
+    """It is refused with its reason, and no shorter name means it."""
+    put(paths.models_folder, "mmproj-vision.gguf", "big-00001-of-00002.gguf", "half.gguf.part")
+    (paths.models_folder / "chat").mkdir()
+    tiny.build("llama", paths.models_folder)
+    writer = gguf.GGUFWriter(paths.models_folder / "search.gguf", "qwen3")
+    writer.add_uint32("qwen3.pooling_type", 3)
+    writer.add_tensor("a", np.zeros(8, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    files = find.find_files(paths)
+    for name, why in {
+        "mmproj-vision": "a projector for images or sound",
+        "vision": "a projector for images or sound",
+        "big": "a download that is not finished: 1 of 2 parts are there",
+        "half": "a download that is not finished",
+        "search": "a model for embeddings",
+    }.items():
+        with pytest.raises(KvchatError, match=f" is {why}") as caught:
+            resolve(name, files)
+        assert "choose a chat model" in caught.value.hint
+    assert resolve(None, files).name == "llama"
+    assert resolve("a", files).name == "llama"  # others contain it, too
+    with pytest.raises(KvchatError, match="is a model for embeddings"):
+        resolve(str(paths.models_folder / "search.gguf"), files)
