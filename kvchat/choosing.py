@@ -13,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvchat.backend.values import DraftMode, EngineConfig
+from kvchat.backend.values import DraftMode, EngineConfig, Rope
 from kvchat.chats.types import Chat
 from kvchat.config import Settings, contradictory
+from kvchat.config_hardware import ROPE_FIELDS
 from kvchat.conversation import Conversation, EngineChoice, engine_choice
 from kvchat.errors import KvchatError, UsageError
 from kvchat.formats.gguf import model_name
@@ -68,6 +69,18 @@ def as_before(settings: Settings, model: Path, chat: Chat | None) -> Settings:
     if not contradictory(merged):
         return merged
     return replace(settings, **{name: value for name, value in kept.items() if name in ("type_k", "context")})
+
+
+def for_model(settings: Settings, models: Sequence[ModelFile], model: Path) -> Settings:
+    """The settings, without adapters and positions that stand in a file beside the name of another model than this:
+    they belong to that one. What a flag says stays."""
+    if settings.model is None or settings.given & {"lora", *ROPE_FIELDS}:
+        return settings
+    try:
+        meant = resolve(settings.model, models).path
+    except KvchatError:  # whoever needs that model will say so
+        return settings
+    return settings if meant == model else replace(settings, lora=(), rope=Rope())
 
 
 def with_draft(settings: Settings, models: Sequence[ModelFile], model: Path, chat: Chat | None) -> Settings:

@@ -13,9 +13,10 @@ from kvchat.clean import clean_line
 from kvchat.commands.table import print_table, size_text
 from kvchat.config import Settings
 from kvchat.errors import KvchatError
-from kvchat.kv.needs import Memory, Need, Subject, subject
+from kvchat.kv.fit import computed_at_once
+from kvchat.kv.needs import Memory, Need, Subject, subject, with_adapters
 from kvchat.kv.plan import Plan, Wanted, make_plan
-from kvchat.library.find import check, drop_in_folders, find_models, part_paths, resolve
+from kvchat.library.find import check, drop_in_folders, files_of_model, find_files, resolve
 from kvchat.library.pairing import difference
 from kvchat.machine import free_memory, free_vram
 from kvchat.paths import Paths
@@ -25,7 +26,8 @@ def run_plan(name: str, settings: Settings, paths: Paths, *, draft: str | None, 
     """Print the plan for a model, by name or path; with `json` one object. KvchatError when there is no such model,
     when it is broken or cannot chat, when it cannot have the cache types that were asked for, or when the draft model
     has another vocabulary."""
-    model = _subject(name, paths, settings)
+    acting = [adapter.path for adapter in settings.lora if adapter.scale]
+    model = with_adapters(_subject(name, paths, settings), acting)
     beside = _subject(draft, paths, settings) if draft is not None else None
     if beside is not None and (found := difference(model.header, beside.header)) is not None:
         raise KvchatError(
@@ -43,17 +45,23 @@ def run_plan(name: str, settings: Settings, paths: Paths, *, draft: str | None, 
 
 
 def _subject(name: str, paths: Paths, settings: Settings) -> Subject:
-    model = resolve(name, find_models(paths, drop_in_folders(settings.model_folders)))
-    split = check(model).split
-    return subject(model.name, part_paths(model.path, split.parts) if split else [model.path], model.size)
+    model = resolve(name, find_files(paths, drop_in_folders(settings.model_folders)))
+    return subject(model.name, files_of_model(model, check(model)), model.size)
 
 
 def _wanted(settings: Settings) -> Wanted:
     """Cache types that nobody chose are left to the plan."""
-    types = (settings.type_k, settings.type_v)
-    chosen = types != ("f16", "f16") or settings.given & {"cache_type_k", "cache_type_v"}
-    type_k, type_v = types if chosen else ("", "")
-    return Wanted(settings.context, type_k, type_v, settings.flash_attention, settings.gpu_layers)
+    type_k, type_v = (settings.type_k, settings.type_v) if settings.types_chosen else ("", "")
+    hardware = settings.hardware
+    return Wanted(
+        settings.context,
+        type_k,
+        type_v,
+        settings.flash_attention,
+        settings.gpu_layers,
+        computed_at_once(hardware.batch, hardware.ubatch),
+        hardware.kv_offload,
+    )
 
 
 # ------------------------------------------------------------------ as JSON
@@ -76,11 +84,13 @@ def _object(plan: Plan) -> dict[str, object]:
         "sequences": plan.sequences,
         "batch": plan.batch,
         "weights_bytes": plan.weights_bytes,
+        "adapter_bytes": plan.adapter_bytes,
         "kv_bytes": each(lambda need: need.kv_bytes),
         "kv_bytes_per_token": each(lambda need: need.kv_bytes_per_token),
         "state_bytes": plan.chosen.state_bytes,
         "compute_bytes": plan.chosen.compute_bytes,
         "compute_bytes_per_type": each(lambda need: need.compute_bytes),
+        "process_bytes": plan.chosen.process_bytes,
         "draft_model": plan.draft_model or None,
         "draft_bytes": plan.chosen.draft_bytes,
         "draft_bytes_per_type": each(lambda need: need.draft_bytes),
@@ -128,16 +138,22 @@ def _rows(plan: Plan, needs: list[Need]) -> list[tuple[str, ...]]:
 
     rows = [
         row("weights", lambda _: size_text(plan.weights_bytes)),
+        row("LoRA adapters", lambda _: size_text(plan.adapter_bytes)),
         row("KV cache", lambda need: size_text(need.kv_bytes)),
         row("recurrent state", lambda need: size_text(need.state_bytes)),
         row("computations, estimate", lambda need: size_text(need.compute_bytes)),
+        row("the engine itself", lambda need: size_text(need.process_bytes)),
         row("draft model, estimate", lambda need: size_text(need.draft_bytes)),
         row("total, about", lambda need: size_text(need.total_bytes)),
         row("fits", lambda need: _yes_or_no(need.fits)),
         row("largest context", lambda need: "-" if need.largest_context is None else f"{need.largest_context:,}"),
         row("KV per token", lambda need: size_text(need.kv_bytes_per_token)),
     ]
-    missing = {"recurrent state": plan.chosen.state_bytes, "draft model, estimate": plan.draft_model}
+    missing = {
+        "LoRA adapters": plan.adapter_bytes,
+        "recurrent state": plan.chosen.state_bytes,
+        "draft model, estimate": plan.draft_model,
+    }
     return [cells for cells in rows if missing.get(cells[0], True)]
 
 

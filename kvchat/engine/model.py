@@ -10,8 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kvchat.backend.values import EngineConfig, ModelInfo
+from kvchat.engine.adapters import Adapters
+from kvchat.engine.layers import layers_on_gpu
 from kvchat.engine.llama import NativeModel
 from kvchat.engine.past_thoughts import PastThoughts
+from kvchat.engine.placement import check_placement
+from kvchat.engine.rope import RopeChoice
 from kvchat.engine.system_part import SystemPart
 from kvchat.engine.template import choose_template
 from kvchat.errors import KvchatError
@@ -34,16 +38,30 @@ class Model:
         self.free_before = Memory(free_memory(), free_vram() if config.gpu_layers else None)
         self.header = read_header(path)
         self.geometry = geometry(self.header)
+        self.gpu_layers = layers_on_gpu(config, self.free_before)
         self.fingerprint = fingerprint(path, self.header)
+        check_placement(config.hardware)
+        self.adapters = Adapters(config.lora, self.header)
+        self.rope = RopeChoice(config.rope, self.header)
         try:
             self.native = NativeModel(
-                str(path), gpu_layers=config.gpu_layers, extra_buffers=config.extra_buffers, progress=progress
+                str(path),
+                gpu_layers=self.gpu_layers,
+                extra_buffers=config.extra_buffers,
+                progress=progress,
+                hardware=config.hardware,
+                rope=config.rope,
             )
         except ValueError:
             raise KvchatError(
                 f"llama.cpp cannot load {path.name} (architecture {self.header.architecture!r})",
                 "a newer llama-cpp-python may know it; the log (see kvchat paths) has llama.cpp's own words",
             ) from None
+        try:
+            self.adapters.load(self.native)
+        except KvchatError:
+            self.native.close()
+            raise
         source = self.native.chat_template()
         self.template, self.template_name, self.template_note = choose_template(
             source, bos=self.token_text(self.native.bos), eos=self.token_text(self.native.eos)
@@ -56,7 +74,8 @@ class Model:
     def subject(self) -> Subject:
         """The model as plans are made for it."""
         work = workload(self.header, self.geometry)
-        return Subject(self.path.stem, self.header, self.geometry, self.native.bytes, work)
+        size, adapters = self.native.bytes, self.adapters.bytes
+        return Subject(self.path.stem, self.header, self.geometry, size, work, adapters)
 
     @property
     def turns_whole(self) -> bool:
@@ -95,6 +114,7 @@ class Model:
             template=self.template_name,
             context_trained=self.geometry.context_trained,
             kv_bytes_per_token=self.geometry.bytes_per_token(config.type_k, config.type_v),
+            adapters=self.adapters.labels,
         )
 
     def _text_key(self) -> str:

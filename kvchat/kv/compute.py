@@ -39,10 +39,11 @@ class PartWork:
 @dataclass(frozen=True, slots=True)
 class Workload:
     """What one token makes while it is computed, in numbers: a row of logits, copies of the hidden state, and the parts
-    of layers, each kind once. `latent`: elements of V that lie inside K (MLA), else 0. `value`: the widest row of V.
-    `state`: the recurrent state of one layer."""
+    of layers, each kind once. `merges`: rules by which its text is made tokens. `latent`: elements of V that lie inside
+    K (MLA), else 0. `value`: the widest row of V. `state`: the recurrent state of one layer."""
 
     vocabulary: int
+    merges: int
     hidden: int
     parts: frozenset[PartWork]
     latent: int
@@ -53,10 +54,10 @@ class Workload:
 def workload(header: GgufHeader, geometry: Geometry) -> Workload:
     """From a header with the tensors of all parts of the model."""
     hparams = Hparams(header)
-    tokens = header.get("tokenizer.ggml.tokens")
     layers = geometry.cache
     return Workload(
-        vocabulary=tokens.length if isinstance(tokens, Array) else 0,
+        vocabulary=_length(header, "tokenizer.ggml.tokens"),
+        merges=_length(header, "tokenizer.ggml.merges"),
         hidden=_RESIDUALS * hparams.count("embedding_length"),
         parts=_parts(header, hparams, {layer.index: layer.window for layer in layers}),
         latent=0 if geometry.has_v else max((hparams.head_sizes(layer.index)[1] for layer in layers), default=0),
@@ -77,6 +78,23 @@ def compute_bytes(work: Workload, geometry: Geometry, config: CacheConfig) -> in
     logits = _F32 * (min(config.outputs or batch, batch) * work.vocabulary + batch * work.hidden)
     outputs = _F32 * config.sequences * work.vocabulary
     return int(max(layer, logits) * _GAPS) + outputs + _FIXED
+
+
+def work_bytes(work: Workload, geometry: Geometry, config: CacheConfig) -> int:
+    """Bytes that ggml takes on a CPU, beside the buffers that it plans, for what it converts before a product: without
+    flash attention the scores of all heads, as f16 like the V that they are multiplied with. KvchatError as `ledger`
+    has it. Source: ggml `ggml_graph_plan`."""
+    cache = ledger(geometry, config)
+    return (
+        min(config.batch, cache.full.cells)
+        * _F16
+        * max((_scores(part, cache, config) for part in work.parts), default=0)
+    )
+
+
+def _length(header: GgufHeader, key: str) -> int:
+    found = header.get(key)
+    return found.length if isinstance(found, Array) else 0
 
 
 def _scores(part: PartWork, cache: Ledger, config: CacheConfig) -> int:

@@ -36,6 +36,11 @@ def chunk(parameters: int, on_gpu: bool) -> int:
     return next((tokens for below, tokens in _CHUNKS if parameters < below), _SMALLEST_CHUNK)
 
 
+def computed_at_once(batch: int, ubatch: int) -> int:
+    """Tokens of one computation where somebody asked for a size of batches, 0 where nobody did."""
+    return min(ubatch, batch) if ubatch and batch else ubatch or batch
+
+
 def rollback_rows(geometry: Geometry) -> int:
     """Recurrent states of so many last tokens that a context keeps beside the present one (llama.cpp's `n_rs_seq`),
     where the architecture can and they are small: every one costs as much as the present one."""

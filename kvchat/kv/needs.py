@@ -11,10 +11,12 @@ from pathlib import Path
 
 from kvchat.errors import KvchatError
 from kvchat.formats.gguf import GgufHeader, read_header
-from kvchat.kv.compute import Workload, compute_bytes, workload
+from kvchat.formats.gguf_adapter import check_adapter, read_adapter
+from kvchat.kv.compute import Workload, compute_bytes, work_bytes, workload
 from kvchat.kv.fit import OUTPUTS, Flash, chunk, draft_context, rollback_rows, sequences, uses_flash
 from kvchat.kv.geometry import Geometry, geometry
 from kvchat.kv.ledger import CELLS, CacheConfig, Ledger, ledger
+from kvchat.kv.overhead import PROCESS, vocabulary_bytes
 
 _LARGEST_CONTEXT = 1 << 20  # looked for where a model does not say what it was trained for
 _ROOM_SHARE, _MOST_ROOM = 8, 1 << 30
@@ -22,13 +24,15 @@ _ROOM_SHARE, _MOST_ROOM = 8, 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A model to plan for. `header` has the tensors of all its parts, `size` is that of all its files in bytes."""
+    """A model to plan for. `header` has the tensors of all its parts, `size` is that of all its files in bytes,
+    `adapters` that of the LoRA adapters with it."""
 
     name: str
     header: GgufHeader
     geometry: Geometry
     size: int
     work: Workload
+    adapters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,10 @@ class Memory:
 class Need:
     """What one pair of cache types takes, in bytes, at one context.
 
-    `state_bytes`: recurrent states. `compute_bytes`: an estimate. `draft_bytes`: all of a draft model, and of that
-    `draft_kv_bytes` its cache. `fits` and `largest_context` (tokens; 0: none) are None where free memory is not known.
-    `refusal` says why the model cannot have these types; then both are None too, and the sizes 0.
+    `state_bytes`: recurrent states. `compute_bytes`: an estimate. `process_bytes`: the engine process itself, with
+    the vocabulary. `draft_bytes`: all of a draft model, and of that `draft_kv_bytes` its cache. `fits` and
+    `largest_context` (tokens; 0: none) are None where free memory is not known. `refusal` says why the model cannot
+    have these types; then both are None too, and the sizes 0.
     """
 
     type_k: str
@@ -54,6 +59,7 @@ class Need:
     kv_bytes_per_token: int = 0
     state_bytes: int = 0
     compute_bytes: int = 0
+    process_bytes: int = 0
     draft_bytes: int = 0
     draft_kv_bytes: int = 0
     total_bytes: int = 0
@@ -74,6 +80,14 @@ def subject(name: str, files: Sequence[Path], size: int) -> Subject:
     return Subject(name, header, shape, size, workload(header, shape))
 
 
+def with_adapters(model: Subject, paths: Sequence[str]) -> Subject:
+    """The model with these LoRA adapters. KvchatError: one of them is none, or belongs to another model."""
+    adapters = [read_adapter(Path(path)) for path in paths]
+    for adapter in adapters:
+        check_adapter(adapter, model.header)
+    return replace(model, adapters=sum(adapter.bytes for adapter in adapters))
+
+
 def room(free: int) -> int:
     """Bytes of the free memory that are left to the program itself and to others: an eighth, at most 1 GiB."""
     return min(free // _ROOM_SHARE, _MOST_ROOM)
@@ -82,9 +96,21 @@ def room(free: int) -> int:
 class Sums:
     """The sums for one model, perhaps with a draft model, and this memory."""
 
-    def __init__(self, model: Subject, memory: Memory, *, draft: Subject | None, flash: Flash, gpu_layers: int) -> None:
-        """`gpu_layers`: as llama.cpp counts them, the output matrix as one; negative: all, where there is a GPU."""
+    def __init__(
+        self,
+        model: Subject,
+        memory: Memory,
+        *,
+        draft: Subject | None,
+        flash: Flash,
+        gpu_layers: int,
+        batch: int = 0,
+        kv_offload: bool = True,
+    ) -> None:
+        """`gpu_layers`: as llama.cpp counts them, the output matrix as one; negative: all, where there is a GPU.
+        `batch`: tokens of one computation, 0: as the engine chooses. `kv_offload`: caches lie where their layers do."""
         self.model, self.memory, self._draft, self._flash = model, memory, draft, flash
+        self._asked_batch, self._kv_offload = batch, kv_offload
         self.all_layers = model.geometry.layers + 1
         asked = self.all_layers if gpu_layers < 0 else min(gpu_layers, self.all_layers)
         self.gpu_layers = asked if memory.vram is not None else 0
@@ -105,9 +131,10 @@ class Sums:
     def fits(self, need: Need, gpu_layers: int | None = None) -> bool | None:
         """Whether it fits, also with another number of layers on the GPU; None: not known."""
         on_gpu = self.gpu_layers if gpu_layers is None else gpu_layers
-        moved = need.total_bytes - need.compute_bytes
+        stays = 0 if self._kv_offload else need.kv_bytes + need.state_bytes + need.draft_kv_bytes
+        moved = need.total_bytes - need.compute_bytes - need.process_bytes - stays
         in_vram = moved * on_gpu // self.all_layers + (need.compute_bytes if on_gpu else 0)
-        in_ram = need.total_bytes - in_vram if on_gpu < self.all_layers else 0
+        in_ram = need.total_bytes - in_vram if on_gpu < self.all_layers else stays
         answers = [_within(in_vram, self.memory.vram), _within(in_ram, self.memory.ram)]
         return False if False in answers else None if None in answers else True
 
@@ -126,6 +153,7 @@ class Sums:
     def _need(self, type_k: str, type_v: str, context: int) -> Need:
         cache, compute = self._model_bytes(self.model, type_k, type_v, context)
         draft, draft_cache = self._draft_bytes(type_k, type_v, context)
+        process = PROCESS + vocabulary_bytes(self.model.work)
         return Need(
             type_k,
             type_v,
@@ -133,9 +161,10 @@ class Sums:
             kv_bytes_per_token=self.model.geometry.bytes_per_token(type_k, type_v),
             state_bytes=cache.state_bytes,
             compute_bytes=compute,
+            process_bytes=process,
             draft_bytes=draft,
             draft_kv_bytes=draft_cache,
-            total_bytes=self.model.size + cache.bytes + compute + draft,
+            total_bytes=self.model.size + self.model.adapters + cache.bytes + compute + process + draft,
         )
 
     def _draft_bytes(self, type_k: str, type_v: str, context: int) -> tuple[int, int]:
@@ -146,7 +175,7 @@ class Sums:
         if shape.refusal(type_k, type_v, self._flash) is not None:
             type_k = type_v = "f16"
         cache, compute = self._model_bytes(self._draft, type_k, type_v, draft_context(shape, context))
-        return self._draft.size + cache.bytes + compute, cache.bytes
+        return self._draft.size + cache.bytes + compute + vocabulary_bytes(self._draft.work), cache.bytes
 
     def _model_bytes(self, model: Subject, type_k: str, type_v: str, context: int) -> tuple[Ledger, int]:
         shape = model.geometry
@@ -154,10 +183,11 @@ class Sums:
         config = CacheConfig(
             context, type_k, type_v, flash, sequences(shape), self._batch(model), rollback_rows(shape), OUTPUTS
         )
-        return ledger(shape, config), compute_bytes(model.work, shape, config)
+        on_cpu = 0 if self.gpu_layers else work_bytes(model.work, shape, config)
+        return ledger(shape, config), compute_bytes(model.work, shape, config) + on_cpu
 
     def _batch(self, model: Subject) -> int:
-        return chunk(model.header.parameters, self.gpu_layers > 0)
+        return self._asked_batch or chunk(model.header.parameters, self.gpu_layers > 0)
 
 
 def _within(needed: int, free: int | None) -> bool | None:

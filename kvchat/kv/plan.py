@@ -14,13 +14,16 @@ TYPES = ("f16", "q8_0", "q4_0")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What somebody asked for. `context` 0, types "": chosen here. `gpu_layers` negative: all, where there is a GPU."""
+    """What somebody asked for. `context` 0, types "": chosen here. `gpu_layers` negative: chosen here, none where no
+    VRAM is known. `batch`, `kv_offload`: see `Sums`."""
 
     context: int = 0
     type_k: str = ""
     type_v: str = ""
     flash: Flash = "auto"
     gpu_layers: int = -1
+    batch: int = 0
+    kv_offload: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Plan:
     gpu_layers: int
     gpu_layers_that_fit: int | None
     weights_bytes: int
+    adapter_bytes: int
     draft_model: str
     free_ram_bytes: int | None
     free_vram_bytes: int | None
@@ -63,7 +67,21 @@ class Plan:
 def make_plan(model: Subject, memory: Memory, wanted: Wanted | None = None, draft: Subject | None = None) -> Plan:
     """The plan for a model, with a draft model beside it. For types that it refuses the `Need` says why."""
     wanted = wanted or Wanted()
-    sums = Sums(model, memory, draft=draft, flash=wanted.flash, gpu_layers=wanted.gpu_layers)
+
+    def with_layers(gpu_layers: int) -> Sums:
+        return Sums(
+            model,
+            memory,
+            draft=draft,
+            flash=wanted.flash,
+            gpu_layers=gpu_layers,
+            batch=wanted.batch,
+            kv_offload=wanted.kv_offload,
+        )
+
+    sums = with_layers(wanted.gpu_layers)
+    if wanted.gpu_layers < 0 and sums.gpu_layers:
+        sums = with_layers(_layers(sums, wanted))
     chosen, context = _choose(sums, wanted)
     free = memory.vram if sums.gpu_layers == sums.all_layers else memory.ram
     return Plan(
@@ -79,6 +97,7 @@ def make_plan(model: Subject, memory: Memory, wanted: Wanted | None = None, draf
         gpu_layers=sums.gpu_layers,
         gpu_layers_that_fit=_layers_that_fit(sums, chosen),
         weights_bytes=model.size,
+        adapter_bytes=model.adapters,
         draft_model=draft.name if draft else "",
         free_ram_bytes=memory.ram,
         free_vram_bytes=memory.vram,
@@ -89,14 +108,29 @@ def make_plan(model: Subject, memory: Memory, wanted: Wanted | None = None, draf
     )
 
 
-def _choose(sums: Sums, wanted: Wanted) -> tuple[Need, int]:
-    """Types and sizes that are asked for stay, whether they fit or not; so does the usual size when none fits."""
-    usual = context = wanted.context or default_context(sums.model.geometry)
+def _possible(sums: Sums, wanted: Wanted, context: int) -> list[Need]:
+    """With the types asked for, else with those that may be chosen, the most exact first."""
     pairs = [("f16", "f16"), ("q8_0", "q8_0")]
     if wanted.type_k or wanted.type_v:
         pairs = [(wanted.type_k or "f16", wanted.type_v or "f16")]
     found = [sums.need(*pair, context) for pair in pairs]
-    possible = [need for need in found if need.refusal is None] or found[:1]
+    return [need for need in found if need.refusal is None] or found[:1]
+
+
+def _layers(sums: Sums, wanted: Wanted) -> int:
+    """All layers on the GPU where they fit with any of the types that may be chosen; else as many as fit with the one
+    that takes least. All of them, too, where nothing fits: then a smaller context may."""
+    possible = _possible(sums, wanted, wanted.context or default_context(sums.model.geometry))
+    if possible[0].refusal is not None or any(need.fits is not False for need in possible):
+        return sums.gpu_layers
+    least = possible[-1]
+    return next((count for count in reversed(range(sums.gpu_layers)) if sums.fits(least, count)), sums.gpu_layers)
+
+
+def _choose(sums: Sums, wanted: Wanted) -> tuple[Need, int]:
+    """Types and sizes that are asked for stay, whether they fit or not; so does the usual size when none fits."""
+    usual = context = wanted.context or default_context(sums.model.geometry)
+    possible = _possible(sums, wanted, context)
     chosen = next((need for need in possible if need.fits is not False), possible[-1])
     while not wanted.context and chosen.fits is False and context > SMALLEST_CONTEXT:
         context //= 2
@@ -126,6 +160,8 @@ def _advice(plan: Plan) -> Iterator[str]:
         yield f"{what} takes about {_size(chosen.total_bytes)}; how much memory is free is not known."
     elif chosen.fits:
         yield f"{what} fits."
+        if 0 < plan.gpu_layers < plan.all_layers:
+            yield f"{plan.gpu_layers} of {plan.all_layers} layers go to the GPU, the others stay in RAM."
         yield from _beyond(plan)
     else:
         free = _size((plan.free_bytes or 0) - plan.room_bytes)

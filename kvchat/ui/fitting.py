@@ -49,6 +49,9 @@ class Fitting:
         self._wanted = config
         memory = self._room.desk.engine.memory
         known, draft = _one_of(self._facts, config.model_path), _one_of(self._draft, config.draft_path)
+        if self._room.desk.settings.fit == "off":
+            self._go_on(config, then)
+            return
         if known is not None and (draft or not config.draft_path) and fits(known, config, memory, draft):
             self._go_on(config, then)
             return

@@ -130,6 +130,7 @@ def _parts(view: MemoryView, need: Need) -> Iterator[tuple[str, int]]:
     if need.state_bytes:
         yield "recurrent state", need.state_bytes
     yield "compute (estimate)", need.compute_bytes
+    yield "engine itself", need.process_bytes
     if need.draft_bytes:
         yield "draft weights", view.draft_weights
         yield "draft KV", need.draft_kv_bytes

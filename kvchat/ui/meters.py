@@ -8,7 +8,7 @@ from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
 LABEL_CELLS = 11
-NUMBER_CELLS = 40  # the longest numbers beside a bar
+NUMBER_CELLS = 45  # the gap beside a bar, and "about 112.3 GiB of 123.5 GiB, 93.4 GiB free"
 LONGEST_BAR = 30
 SHORTEST_BAR = 4
 TIGHT = 0.8  # share of the memory from which a meter warns

@@ -75,6 +75,7 @@ def _parts(plan: Plan) -> tuple[str, ...]:
         ("KV cache", chosen.kv_bytes, f"{chosen.types}, {plan.context:,} tokens"),
         ("state", chosen.state_bytes, "the same at any context size"),
         ("computations", chosen.compute_bytes, "estimate"),
+        ("engine", chosen.process_bytes, "the process and its vocabulary"),
         ("draft model", chosen.draft_bytes, "with its own KV and computations"),
         ("left free", plan.room_bytes, "for other programs"),
     )

@@ -20,6 +20,7 @@ def need_lines(plan: Plan) -> tuple[str, ...]:
         f"weights {size_text(plan.weights_bytes)}",
         f"{cache} {size_text(need.kv_bytes + need.state_bytes)}",
         f"compute {size_text(need.compute_bytes)}",
+        f"engine {size_text(need.process_bytes)}",
     ]
     total = size_text(need.total_bytes)
     if plan.free_bytes is not None:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
-from kvchat.backend.values import EngineConfig
-from kvchat.kv.needs import Memory
+from kvchat.backend.values import CacheType, EngineConfig
+from kvchat.errors import KvchatError
+from kvchat.kv.fit import computed_at_once
+from kvchat.kv.needs import Memory, with_adapters
 from kvchat.kv.plan import Plan, Wanted, make_plan
 from kvchat.library.find import ModelFile
 from kvchat.ui.model_facts import ModelFacts, model_at, read_facts
@@ -28,13 +32,32 @@ class Planned:
     plan: Plan | None
 
 
-def plan_for(facts: ModelFacts, config: EngineConfig, memory: Memory, draft: ModelFacts | None = None) -> Plan | None:
+def plan_for(
+    facts: ModelFacts,
+    config: EngineConfig,
+    memory: Memory,
+    draft: ModelFacts | None = None,
+    *,
+    choose_types: bool = False,
+) -> Plan | None:
     """What this model takes with this configuration, with a draft model beside it; None for one that cannot be run. A
-    draft model that cannot be run takes nothing: the engine goes on without it."""
+    draft model that cannot be run takes nothing: the engine goes on without it. `choose_types`: with cache types that
+    are the plan's choice."""
     if facts.subject is None:
         return None
-    wanted = Wanted(config.context, config.type_k, config.type_v, config.flash_attention, config.gpu_layers)
-    return make_plan(facts.subject, memory, wanted, draft.subject if draft is not None else None)
+    wanted = Wanted(
+        config.context,
+        "" if choose_types else config.type_k,
+        "" if choose_types else config.type_v,
+        config.flash_attention,
+        config.gpu_layers,
+        computed_at_once(config.hardware.batch, config.hardware.ubatch),
+        config.hardware.kv_offload,
+    )
+    model = facts.subject
+    with suppress(KvchatError):  # the engine will say what is wrong with an adapter
+        model = with_adapters(model, [adapter.path for adapter in config.lora if adapter.scale])
+    return make_plan(model, memory, wanted, draft.subject if draft is not None else None)
 
 
 def draft_facts(config: EngineConfig, models: Sequence[ModelFile] = ()) -> ModelFacts | None:
@@ -46,6 +69,15 @@ def fits(facts: ModelFacts, config: EngineConfig, memory: Memory, draft: ModelFa
     """Whether it can be loaded without asking; what is not known, or cannot be run, does not matter."""
     plan = plan_for(facts, config, memory, draft)
     return plan is None or plan.chosen.fits is not False
+
+
+def with_types(facts: ModelFacts, config: EngineConfig, memory: Memory, draft: ModelFacts | None) -> EngineConfig:
+    """The configuration with the cache types that the plan takes when nobody chose any; as it is where that does not
+    fit either."""
+    plan = plan_for(facts, config, memory, draft, choose_types=True)
+    if plan is None or plan.chosen.refusal is not None or not plan.chosen.fits:
+        return config
+    return replace(config, type_k=cast(CacheType, plan.chosen.type_k), type_v=cast(CacheType, plan.chosen.type_v))
 
 
 class PlanReader:

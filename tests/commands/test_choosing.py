@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kvchat.backend.values import Adapter, Rope
 from kvchat.chats.types import Chat
-from kvchat.choosing import as_before, check_draft, choice_to_keep, choose_model, with_draft
+from kvchat.choosing import as_before, check_draft, choice_to_keep, choose_model, for_model, with_draft
 from kvchat.config import Settings, contradictory, engine_config
 from kvchat.conversation import EngineChoice
 from kvchat.errors import KvchatError, UsageError
@@ -175,3 +176,19 @@ def test_what_a_chat_keeps_of_the_draft_model(paths: Paths) -> None:
     assert choice_to_keep(config, said, None).draft_path == choice_to_keep(config, flag, None).draft_path == path
     assert choice_to_keep(config, said, chat("n")).draft_path == path
     assert choice_to_keep(config, flag, chat("n")).draft_path is None
+
+
+def test_adapters_and_positions_of_a_file_belong_to_the_model_that_it_names(paths: Paths) -> None:
+    """With a chat that has another model they do nothing; what a flag says holds for whatever model there is."""
+    models = find_models(paths)
+    first, second = (next(model.path for model in models if model.name == name) for name in ("first", "second"))
+    own = {"lora": (Adapter("/a.gguf"),), "rope": Rope(freq_scale=0.5)}
+    settings = Settings(model="first", **own)  # type: ignore[arg-type]
+    assert for_model(settings, models, first) == settings
+    assert for_model(settings, models, second) == Settings(model="first")
+    assert for_model(Settings(**own), models, second).lora == own["lora"]  # type: ignore[arg-type]
+    for key in ("lora", "rope_freq_scale"):
+        flag = replace(settings, given=frozenset({key}))
+        assert for_model(flag, models, second) == flag
+    gone = replace(settings, model="gone")
+    assert for_model(gone, models, second) == gone

@@ -27,6 +27,7 @@ KEYS = {
     "kv_bytes_per_token",
     "state_bytes",
     "compute_bytes",
+    "process_bytes",
     "draft_bytes",
     "total_bytes",
     "free_ram_bytes",
@@ -82,7 +83,8 @@ def test_json_has_the_names_that_scripts_rely_on(models: Path, capsys: pytest.Ca
     assert (found["free_ram_bytes"], found["free_vram_bytes"]) == (8 * GIB, None)
     assert found["fits"] == {"f16": True, "q8_0": True, "q4_0": True}
     assert found["largest_context"] == {"f16": 4096, "q8_0": 4096, "q4_0": 4096}
-    total = found["weights_bytes"] + found["kv_bytes"]["f16"] + found["compute_bytes"]
+    parts = ("weights_bytes", "compute_bytes", "process_bytes")
+    total = found["kv_bytes"]["f16"] + sum(found[part] for part in parts)
     assert (found["cache_types"], found["total_bytes"]["f16"]) == ({"k": "f16", "v": "f16"}, total)
 
 

@@ -49,7 +49,7 @@ def need(plan: Plan, kind: str) -> Need:
 def test_the_total_is_the_sum_of_its_parts(kind: str) -> None:
     plan = make_plan(model(), Memory(64 * GIB))
     found = need(plan, kind)
-    assert found.total_bytes == plan.weights_bytes + found.kv_bytes + found.compute_bytes
+    assert found.total_bytes == plan.weights_bytes + found.kv_bytes + found.compute_bytes + found.process_bytes
     assert found.kv_bytes == 8192 * found.kv_bytes_per_token
     assert found.compute_bytes > 0
     assert need(plan, "f16").kv_bytes == GIB
@@ -86,7 +86,8 @@ def test_windows_and_states_are_counted_as_they_are_built() -> None:
     assert (sequences(hybrid.geometry), rollback_rows(hybrid.geometry)) == (2, 8)
     found = need(make_plan(hybrid, Memory(64 * GIB)), "f16")
     assert found.state_bytes == 2 * 4096 * 4 * 2 * (1 + 8)
-    assert found.total_bytes == hybrid.size + found.kv_bytes + found.state_bytes + found.compute_bytes
+    parts = found.kv_bytes + found.state_bytes + found.compute_bytes + found.process_bytes
+    assert found.total_bytes == hybrid.size + parts
 
 
 def test_a_draft_model_comes_with_a_cache_of_its_own() -> None:
@@ -240,9 +241,45 @@ def test_no_layer_on_the_gpu_needs_ram() -> None:
     assert chosen(plan) == ("f16", 8192, True)
 
 
-def test_a_gpu_that_is_too_small_takes_some_layers() -> None:
+def test_layers_are_chosen_for_the_memory_of_the_gpu() -> None:
+    """4 GiB, of which an eighth is left to others and one computation is needed whatever is there. Of weights and cache
+    each of 33 layers has the same share: f16 does not fit whole, nor does q8_0, which takes less."""
+    plan = make_plan(model(), Memory(16 * GIB, 4 * GIB))
+    cache = GIB * 34 // 64
+    share = (4_608_000_000 + cache) / 33
+    layers = int((4 * GIB * 7 // 8 - plan.chosen.compute_bytes) / share)
+    assert (plan.chosen.types, plan.context, plan.gpu_layers, plan.chosen.fits) == ("q8_0", 8192, layers, True)
+    assert 0 < layers < 33
+    assert f"{layers} of 33 layers go to the GPU" in plan.recommendation
+
+
+def test_all_layers_with_a_smaller_type_go_before_some_with_the_larger() -> None:
+    whole = make_plan(model(), Memory(64 * GIB, 64 * GIB))
+    assert (whole.chosen.types, whole.gpu_layers) == ("f16", 33)
+    q8 = need(whole, "q8_0")
+    tight = make_plan(model(), Memory(64 * GIB, with_room(q8.total_bytes - q8.process_bytes)))
+    assert (tight.chosen.types, tight.gpu_layers, tight.context) == ("q8_0", 33, 8192)
+
+
+def test_what_does_not_go_into_the_gpu_at_all_goes_into_ram() -> None:
+    plan = make_plan(model(), Memory(16 * GIB, 200 * MIB))
+    assert (plan.gpu_layers, plan.chosen.types, plan.chosen.fits, plan.batch) == (0, "f16", True, 64)
+
+
+def test_layers_that_are_asked_for_stay() -> None:
+    for layers in (5, 33):
+        assert make_plan(model(), Memory(16 * GIB, 4 * GIB), Wanted(gpu_layers=layers)).gpu_layers == layers
+
+
+def test_where_ram_is_short_too_the_context_is_smaller() -> None:
+    plan = make_plan(model(), Memory(32 * MIB, 5 * GIB + 300 * MIB))
+    assert (plan.gpu_layers, plan.chosen.types, plan.chosen.fits) == (33, "q8_0", True)
+    assert plan.context < 8192
+
+
+def test_a_gpu_that_is_too_small_for_the_layers_asked_for_takes_some() -> None:
     memory = Memory(16 * GIB, 4 * GIB)
-    plan = make_plan(model(), memory)
+    plan = make_plan(model(), memory, Wanted(gpu_layers=33))
     assert plan.chosen.fits is False
     assert plan.gpu_layers_that_fit is not None
     assert 0 < plan.gpu_layers_that_fit < 33

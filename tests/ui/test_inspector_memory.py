@@ -58,7 +58,7 @@ def test_the_parts_and_the_total(tmp_path: Path) -> None:
     view = viewed(tmp_path)
     need = view.choices[view.now]
     assert view.plan.weights_bytes == (tmp_path / "llama.gguf").stat().st_size
-    assert need.total_bytes == view.plan.weights_bytes + need.kv_bytes + need.compute_bytes
+    assert need.total_bytes == view.plan.weights_bytes + need.kv_bytes + need.compute_bytes + need.process_bytes
     shown = text(view)
     assert "KV f16                   4 MiB" in shown
     assert "compute (estimate)" in shown

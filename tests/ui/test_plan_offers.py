@@ -17,6 +17,7 @@ from kvchat.ui.plan_words import need_lines, reuse_lines, reuse_text
 from kvchat.ui.planning import plan_for
 
 MIB = 1 << 20
+FREE = 110 * MIB  # 96 can be used; of these the engine itself takes 60
 CONTEXT = 16384
 
 
@@ -48,15 +49,15 @@ def llama(tmp_path: Path) -> ModelFacts:
 
 def test_what_is_needed_is_said_in_parts(llama: ModelFacts) -> None:
     wanted = config(llama)
-    problem = asked(llama, wanted, 40 * MIB)
-    assert problem.headline == f"llama needs about {total(llama, wanted) / MIB:.0f} MiB; 40 MiB of memory is free."
+    problem = asked(llama, wanted, FREE)
+    assert problem.headline == f"llama needs about {total(llama, wanted) / MIB:.0f} MiB; 110 MiB of memory is free."
     assert "KV cache        16 MiB   f16, 16,384 tokens" in problem.parts
-    assert "left free        5 MiB   for other programs" in problem.parts  # an eighth
-    assert [part.split()[0] for part in problem.parts] == ["weights", "KV", "computations", "left"]
+    assert "left free       14 MiB   for other programs" in problem.parts  # an eighth
+    assert [part.split()[0] for part in problem.parts] == ["weights", "KV", "computations", "engine", "left"]
 
 
 def test_every_offer_fits_and_the_context_is_the_largest(llama: ModelFacts) -> None:
-    free = 40 * MIB
+    free = FREE
     problem = asked(llama, config(llama), free)
     smaller, *types, anyway, cancel = problem.offers
     assert [offer.label for offer in problem.offers] == [
@@ -87,7 +88,7 @@ def test_types_that_do_not_fit_are_not_offered(llama: ModelFacts) -> None:
 
 
 def test_what_has_room_for_the_chat_is_offered_first(llama: ModelFacts) -> None:
-    problem = asked(llama, config(llama), 40 * MIB, past_tokens=CONTEXT)
+    problem = asked(llama, config(llama), FREE, past_tokens=CONTEXT)
     assert [offer.label for offer in problem.offers[:3]] == ["q8_0 cache", "q4_0 cache", "Smaller context"]
     assert problem.offers[2].meaning.endswith("; this chat has 16,384")
 
@@ -149,8 +150,8 @@ def test_lines_from_long_to_short(llama: ModelFacts) -> None:
     assert llama.geometry is not None
     need, compute = f"{plan.chosen.total_bytes / MIB:.0f} MiB of 1.0 GiB free", plan.chosen.compute_bytes / MIB
     assert need_lines(plan) == (
-        f"about {need}: weights {plan.weights_bytes >> 10} KiB + KV 16 MiB + compute {compute:.0f} MiB",
-        f"~{need}: weights {plan.weights_bytes >> 10} KiB, KV 16 MiB, compute {compute:.0f} MiB",
+        f"about {need}: weights {plan.weights_bytes >> 10} KiB + KV 16 MiB + compute {compute:.0f} MiB + engine 60 MiB",
+        f"~{need}: weights {plan.weights_bytes >> 10} KiB, KV 16 MiB, compute {compute:.0f} MiB, engine 60 MiB",
         f"~{need}",
     )
     assert reuse_lines(plan, llama.geometry) == (
