@@ -1,6 +1,7 @@
 """How well a model goes on with a text that does not fit into its context, by what leaves it.
 
     python benchmarks/overflow.py [MODEL.gguf] [--cells N] [--tokens N] [--texts N] [--types f16,q8_0,q4_0]
+        [--policies LIST]
 
 Texts are pages of Python's own reference, as pydoc has them: the first N tokens of each. All are read with a cache of N
 cells, 16 tokens at a time, and something leaves whenever the next ones have no room: by each policy of kvchat, with
@@ -62,14 +63,14 @@ def nll_of(context: Context, ids: Sequence[int], policy: str, cells: int, head: 
     return found
 
 
-def all_policies(context: Context, ids: Sequence[int], cells: int, head: int) -> list[float]:
+def all_policies(context: Context, ids: Sequence[int], policies: Sequence[str], cells: int, head: int) -> list[float]:
     """The mean of each policy for one text."""
     memory = context.memory
     memory.clear()
     for start in range(0, cells, OUTPUTS):
         context.decode(ids[start : start + OUTPUTS], start, output=0)
     full, means = bytearray(context.native.state(CHAT)), []
-    for policy in POLICIES:
+    for policy in policies:
         memory.replace(memoryview(full), cells)
         means.append(float(np.mean(nll_of(context, ids, policy, cells, head))))
     return means
@@ -97,6 +98,10 @@ def leaving(memory: Memory, length: int, policy: str, cells: int, quants: Native
     return choose(name, full, lambda ranges: key_norms(memory, ranges, quants, head))
 
 
+def chosen(options: argparse.Namespace) -> list[str]:
+    return [policy for policy in POLICIES if policy in options.policies.split(",")]
+
+
 def rows(path: Path, options: argparse.Namespace) -> Iterator[tuple[str, list[float]]]:
     """Of each cache type the mean of every policy."""
     for kind in options.types.split(","):
@@ -108,7 +113,8 @@ def rows(path: Path, options: argparse.Namespace) -> Iterator[tuple[str, list[fl
         context = Context(model, config, lambda: False)
         if {len(text) for text in texts} != {options.tokens}:
             raise SystemExit(f"not every page has {options.tokens} tokens")
-        means = [all_policies(context, text, options.cells, model.geometry.head_k) for text in texts]
+        head = model.geometry.head_k
+        means = [all_policies(context, text, chosen(options), options.cells, head) for text in texts]
         yield kind, list(map(float, np.mean(means, axis=0)))
         context.close()
         model.native.close()
@@ -121,13 +127,14 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=640)
     parser.add_argument("--texts", type=int, default=len(PAGES))
     parser.add_argument("--types", default="f16,q8_0,q4_0")
+    parser.add_argument("--policies", default=",".join(POLICIES))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         models = find_models(Paths.find({"KVCHAT_HOME": folder}))
     path = options.model or next(model.path for model in models if model.source == BUILT_IN)
     llama.start(lambda text, *, error: None)  # noqa: ARG005 (they are passed by name)
     print(f"{processor()}, Python {platform.python_version()}, {path.name}, {options.texts} texts of {options.tokens}")
-    print(f"{'':<6}" + "".join(f"{policy:>20}" for policy in POLICIES))
+    print(f"{'':<6}" + "".join(f"{policy:>20}" for policy in chosen(options)))
     for kind, means in rows(path, options):
         print(f"{kind:<6}" + "".join(f"{mean:>20.3f}" for mean in means), flush=True)
 

@@ -72,12 +72,13 @@ def page(
     tag: str = "",
     seconds: float = SECONDS,
     window: int | None = None,
+    after: bytes = b"",
 ) -> NewPage:
     """A page of a model without a window; `window`: of one with a window, with its rows of the last so many tokens."""
     groups = [new_rows("full", ids, len(ids))]
     if window is not None:
         groups.append(new_rows("window", ids, window))
-    return NewPage(parent, tag, tuple(ids), position, tuple(groups), LABELS, seconds)
+    return NewPage(parent, tag, tuple(ids), position, tuple(groups), LABELS, seconds, after=after)
 
 
 def empty_page(parent: bytes, ids: Sequence[int], position: int) -> NewPage:

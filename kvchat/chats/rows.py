@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, get_args
 
-from kvchat.chats.types import Chat, Message, TitleBy
+from kvchat.chats.types import Chat, Message, Summary, TitleBy
 
 if TYPE_CHECKING:  # few chats have any, and the first frame does without
     from kvchat.formats.past import Eviction
@@ -22,7 +22,8 @@ CHAT = (
     "c.id, c.title, c.created, c.updated, c.system, c.clock, c.model, c.head, c.deleted_at, c.settings, "
     "c.pinned_at, c.title_by"
 )
-MESSAGE = "m.id, m.chat, m.parent, m.role, m.text, m.created, m.finish, m.model, m.usage, m.deleted_at"
+MESSAGE = "m.id, m.chat, m.parent, m.role, m.text, m.created, m.finish, m.model, m.usage, m.deleted_at, m.pinned"
+SUMMARY = "s.id, s.message, s.text, s.created, s.model, s.tokens, s.replaced"
 _LATEST = 253402214400.0  # seconds; the last day that a calendar of four digits knows
 
 
@@ -55,12 +56,21 @@ def put_chat(connection: sqlite3.Connection, chat: Chat, head: str | None) -> No
 def put_messages(connection: sqlite3.Connection, messages: Sequence[Message]) -> None:
     """Writes new messages, each after its parent."""
     connection.executemany(
-        """INSERT INTO messages (id, chat, parent, role, text, created, finish, model, usage, deleted_at)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+        """INSERT INTO messages (id, chat, parent, role, text, created, finish, model, usage, deleted_at, pinned)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
         [
-            (m.id, m.chat, m.parent, m.role, m.text, m.created, m.finish, m.model, m.usage, m.deleted_at)
+            (m.id, m.chat, m.parent, m.role, m.text, m.created, m.finish, m.model, m.usage, m.deleted_at, m.pinned)
             for m in messages
         ],
+    )
+
+
+def put_summaries(connection: sqlite3.Connection, summaries: Sequence[Summary]) -> None:
+    """Writes summaries, in place of those of the same id."""
+    connection.executemany(
+        """INSERT INTO summaries (id, message, text, created, model, tokens, replaced) VALUES (?, ?, ?, ?, ?, ?, ?)
+        ON CONFLICT (id) DO UPDATE SET text = excluded.text, tokens = excluded.tokens""",
+        [(s.id, s.message, s.text, s.created, s.model, s.tokens, s.replaced) for s in summaries],
     )
 
 
@@ -126,7 +136,7 @@ def read_chat(row: Sequence[Any]) -> Chat:
 
 def read_message(row: Sequence[Any]) -> Message:
     """The message in a row of the columns MESSAGE."""
-    message_id, chat, parent, role, text, created, finish, model, usage, deleted_at = row
+    message_id, chat, parent, role, text, created, finish, model, usage, deleted_at, pinned = row
     return Message(
         id=read_text(message_id),
         chat=read_text(chat),
@@ -138,6 +148,30 @@ def read_message(row: Sequence[Any]) -> Message:
         model=read_text(model),
         usage=None if usage is None else read_text(usage),
         deleted_at=_time_or_none(deleted_at),
+        pinned=pinned == 1,
+    )
+
+
+def summaries_of(connection: sqlite3.Connection, chat: str) -> list[Summary]:
+    """All summaries in a chat, the oldest first."""
+    rows = connection.execute(
+        f"SELECT {SUMMARY} FROM summaries s JOIN messages m ON m.id = s.message WHERE m.chat = ? ORDER BY s.id",  # noqa: S608
+        (chat,),
+    )
+    return [read_summary(row) for row in rows]
+
+
+def read_summary(row: Sequence[Any]) -> Summary:
+    """The summary in a row of the columns SUMMARY."""
+    summary_id, message, text, created, model, tokens, replaced = row
+    return Summary(
+        id=read_text(summary_id),
+        message=read_text(message),
+        text=read_text(text),
+        created=_time(created),
+        model=read_text(model),
+        tokens=_count(tokens),
+        replaced=_count(replaced),
     )
 
 
@@ -153,6 +187,10 @@ def _title_by(value: object) -> TitleBy:
         if value == known:
             return known  # type: ignore[no-any-return]
     return "person"
+
+
+def _count(value: object) -> int:
+    return min(max(value, 0), 1 << 31) if isinstance(value, int) else 0
 
 
 def _time_or_none(value: object) -> float | None:

@@ -99,7 +99,20 @@ _VERSION_4: Migration = (
         PRIMARY KEY (message, key)
     )""",
 )
-MIGRATIONS: tuple[Migration, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+_VERSION_5: Migration = (
+    "ALTER TABLE messages ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
+    """CREATE TABLE summaries (
+        id TEXT PRIMARY KEY NOT NULL,
+        message TEXT NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+        text TEXT NOT NULL,
+        created REAL NOT NULL,
+        model TEXT NOT NULL,
+        tokens INTEGER NOT NULL,
+        replaced INTEGER NOT NULL
+    )""",
+    "CREATE INDEX summaries_by_message ON summaries (message)",
+)
+MIGRATIONS: tuple[Migration, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 
 
 class NotSavedError(KvchatError):

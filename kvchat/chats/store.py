@@ -21,6 +21,7 @@ from kvchat.chats.rows import (
     put_evictions,
     put_ids,
     put_messages,
+    put_summaries,
     read_chat,
     read_evictions,
     read_text,
@@ -28,7 +29,7 @@ from kvchat.chats.rows import (
 )
 from kvchat.chats.schema import NotSavedError, connect, immediate, translated
 from kvchat.chats.search import search
-from kvchat.chats.types import Branch, Chat, ChatSummary, Draft, KnownIds, Message, SearchHit, Sent
+from kvchat.chats.types import Branch, Chat, ChatSummary, Draft, KnownIds, Message, SearchHit, Sent, Summary
 from kvchat.errors import KvchatError
 
 if TYPE_CHECKING:  # titles and whole chats: the first frame of the app does without
@@ -113,6 +114,23 @@ class ChatStore:
         """What left the context while a message was made, in its order, under the key of its token ids."""
         with self._writing() as connection:
             put_evictions(connection, message, key, log)
+
+    # ------------------------------------------------------------------ what a model reads of a chat
+
+    def set_pinned(self, message: str, pinned: bool) -> None:
+        """Whether a message stays in the context, whatever else leaves it."""
+        with self._writing():
+            self._update(message, "pinned = ?", pinned)
+
+    def put_summary(self, summary: Summary) -> None:
+        """Adds a summary, or changes the text of one that is there."""
+        with self._writing() as connection:
+            put_summaries(connection, [summary])
+
+    def remove_summary(self, summary: str) -> None:
+        """Removes a summary: the messages are read themselves again."""
+        with self._writing() as connection:
+            connection.execute("DELETE FROM summaries WHERE id = ?", (summary,))
 
     # ------------------------------------------------------------------ changing the tree; see kvchat.chats.tree
 

@@ -159,6 +159,7 @@ class StoreThread:
             job.future.set_exception(error)
         else:
             job.future.set_result(result)
+        job.call = _nothing  # future and job know each other: it would hold what was written until they are collected
 
     def _settle(self, job: _Job, future: Future[Any]) -> None:
         """After a debounced job: remembers its time, or reports why it failed."""

@@ -10,17 +10,27 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from kvchat.chats.ids import new_ulid
 from kvchat.chats.resolve import LONGEST_TITLE, title_of
-from kvchat.chats.rows import MESSAGE, put_chat, put_ids, put_messages, read_message, read_text, unpack_ids
-from kvchat.chats.types import Chat, Message
+from kvchat.chats.rows import (
+    MESSAGE,
+    put_chat,
+    put_ids,
+    put_messages,
+    put_summaries,
+    read_message,
+    read_text,
+    summaries_of,
+    unpack_ids,
+)
+from kvchat.chats.types import Chat, Message, Summary
 from kvchat.clean import clean_line, encodable
 from kvchat.errors import KvchatError
-from kvchat.formats.transcript import Transcript, TranscriptMessage, renamed
+from kvchat.formats.transcript import Transcript, TranscriptMessage, TranscriptSummary, renamed
 
 _PROPER_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _AT_ONCE = 500  # ids in one question
@@ -40,7 +50,9 @@ def transcript_of(connection: sqlite3.Connection, chat: Chat) -> Transcript:
     """All branches of a chat, with token ids. KvchatError when nothing was said in it."""
     ids = _ids(connection, chat.id)
     said = tuple(
-        TranscriptMessage(m.id, m.parent, m.role, m.text, m.created, m.finish, m.model, m.usage, ids.get(m.id, {}))
+        TranscriptMessage(
+            m.id, m.parent, m.role, m.text, m.created, m.finish, m.model, m.usage, ids.get(m.id, {}), m.pinned
+        )
         for m in _messages(connection, chat.id)
     )
     if not said:
@@ -59,6 +71,7 @@ def transcript_of(connection: sqlite3.Connection, chat: Chat) -> Transcript:
         settings=chat.settings,
         title_by=chat.title_by,
         pinned_at=chat.pinned_at,
+        summaries=_summaries(connection, chat.id, {message.id for message in said}),
     )
 
 
@@ -81,8 +94,15 @@ def take_in(connection: sqlite3.Connection, transcript: Transcript) -> TakenIn:
     put_messages(
         connection,
         [
-            Message(m.id, chat.id, m.parent, m.role, m.text, m.created, m.finish, m.model, m.usage)
+            Message(m.id, chat.id, m.parent, m.role, m.text, m.created, m.finish, m.model, m.usage, pinned=m.pinned)
             for m in transcript.messages
+        ],
+    )
+    put_summaries(
+        connection,
+        [
+            Summary(new_ulid(), s.message, s.text, s.created, s.model, s.tokens, s.replaced)
+            for s in transcript.summaries
         ],
     )
     for message in transcript.messages:
@@ -102,6 +122,15 @@ def _messages(connection: sqlite3.Connection, chat: str) -> list[Message]:
         if message.parent is None or message.parent in kept:
             kept[message.id] = message
     return list(kept.values())
+
+
+def _summaries(connection: sqlite3.Connection, chat: str, said: Collection[str]) -> tuple[TranscriptSummary, ...]:
+    """Those of messages that go out, the oldest first."""
+    return tuple(
+        TranscriptSummary(s.message, s.text, s.created, s.model, s.tokens, s.replaced)
+        for s in summaries_of(connection, chat)
+        if s.message in said
+    )
 
 
 def _ids(connection: sqlite3.Connection, chat: str) -> dict[str, dict[str, tuple[int, ...]]]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kvchat.chats.ids import new_ulid
-from kvchat.chats.rows import put_chat
-from kvchat.chats.types import Chat
+from kvchat.chats.rows import put_chat, put_summaries, summaries_of
+from kvchat.chats.types import Chat, Summary
 
 TRASH_DAYS = 30
 _COPY = " (copy)"
@@ -58,8 +59,8 @@ def duplicate(connection: sqlite3.Connection, chat: Chat) -> Chat:
     )
     put_chat(connection, copy, copy.head)
     connection.executemany(
-        """INSERT INTO messages (id, chat, parent, role, text, created, finish, model, usage)
-        SELECT ?, ?, ?, role, text, created, finish, model, usage FROM messages WHERE id = ?""",
+        """INSERT INTO messages (id, chat, parent, role, text, created, finish, model, usage, pinned)
+        SELECT ?, ?, ?, role, text, created, finish, model, usage, pinned FROM messages WHERE id = ?""",
         [(new, copy.id, parent, message) for new, parent, message in copied],
     )
     connection.executemany(
@@ -70,4 +71,11 @@ def duplicate(connection: sqlite3.Connection, chat: Chat) -> Chat:
         "INSERT INTO message_evictions (message, key, log) SELECT ?, key, log FROM message_evictions WHERE message = ?",
         [(new, message) for new, _, message in copied],
     )
+    put_summaries(connection, _renamed(connection, chat.id, {message: new for new, _, message in copied}))
     return copy
+
+
+def _renamed(connection: sqlite3.Connection, chat: str, names: Mapping[str, str]) -> list[Summary]:
+    """The summaries of a chat under new ids, in their order, for the messages that theirs are copied to."""
+    found = summaries_of(connection, chat)
+    return [replace(each, id=new_ulid(), message=names[each.message]) for each in found if each.message in names]

@@ -13,8 +13,8 @@ import math
 import sqlite3
 import time
 
-from kvchat.chats.rows import MESSAGE, read_message
-from kvchat.chats.types import Branch, Message
+from kvchat.chats.rows import MESSAGE, SUMMARY, read_message, read_summary
+from kvchat.chats.types import Branch, Message, Summary
 from kvchat.errors import KvchatError
 
 _COST = MESSAGE.replace("m.text", "''")
@@ -54,7 +54,17 @@ def branch(connection: sqlite3.Connection, chat: str, head: str | None) -> Branc
     for message, sibling in rows:
         found[message] = (*found.get(message, ()), sibling)
     messages = path(connection, head)
-    return Branch(messages, {message.id: found.get(message.id, (message.id,)) for message in messages})
+    siblings = {message.id: found.get(message.id, (message.id,)) for message in messages}
+    return Branch(messages, siblings, _summaries(connection, head))
+
+
+def _summaries(connection: sqlite3.Connection, head: str | None) -> tuple[Summary, ...]:
+    """Those of the messages on the branch that ends with `head`."""
+    rows = connection.execute(
+        f"{ABOVE} SELECT {SUMMARY} FROM branch b JOIN summaries s ON s.message = b.id ORDER BY b.depth DESC, s.id",  # noqa: S608
+        (head,),
+    )
+    return tuple(map(read_summary, rows))
 
 
 def answers(connection: sqlite3.Connection, chat: str) -> tuple[Message, ...]:

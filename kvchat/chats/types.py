@@ -45,6 +45,7 @@ class Message:
 
     `finish` is None for an assistant message that was never finished: it is being written now, or the program was
     killed while it was. For user messages it is "". `usage` is a JSON object, as the engine reported it, or None.
+    `pinned`: a person wants it to stay in the context, whatever else leaves it.
     """
 
     id: str
@@ -57,6 +58,23 @@ class Message:
     model: str = ""
     usage: str | None = None
     deleted_at: float | None = None
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a model reads in place of a message and all before it on its branch, `message` being the id of that one.
+
+    It has `tokens`, and took the place of `replaced` tokens, when `model` wrote it; a person may have changed the text.
+    """
+
+    id: str
+    message: str
+    text: str
+    created: float
+    model: str = ""
+    tokens: int = 0
+    replaced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +82,13 @@ class Branch:
     """The messages from the root of a chat's tree to its head, and how often each could have been another one.
 
     `siblings` are the ids of the messages with the same parent, the oldest first, by the id of each message of the
-    branch, which is one of its own siblings.
+    branch, which is one of its own siblings. `summaries` are those of messages of the branch, in the order of these;
+    of those of the same message the newest is the last.
     """
 
     messages: tuple[Message, ...] = ()
     siblings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    summaries: tuple[Summary, ...] = ()
 
     @property
     def head(self) -> str | None:

@@ -4,16 +4,22 @@ from kvchat.backend.client import Backend
 from kvchat.conversation.conversation import Conversation
 from kvchat.conversation.preferences import Defaults, EngineChoice, Own, Said, engine_choice
 from kvchat.conversation.sight import Seen, Sight
+from kvchat.conversation.summaries import Proposal
+from kvchat.conversation.summarized import Reading
+from kvchat.conversation.summary_choice import Choice
 from kvchat.conversation.turns import LiveTurn, Phase, read_usage
 
 __all__ = [
     "Backend",
+    "Choice",
     "Conversation",
     "Defaults",
     "EngineChoice",
     "LiveTurn",
     "Own",
     "Phase",
+    "Proposal",
+    "Reading",
     "Said",
     "Seen",
     "Sight",

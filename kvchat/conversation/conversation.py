@@ -22,6 +22,8 @@ from kvchat.backend.protocol import (
     Forecasted,
     Previewed,
     Ready,
+    Summarized,
+    Summarizing,
     Titled,
     Tuned,
     Warmed,
@@ -33,16 +35,16 @@ from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Branch, Chat, Message
 from kvchat.clean import encodable
-from kvchat.conversation.parts import Parts
 from kvchat.conversation.preferences import UNSAID, Said
 from kvchat.conversation.sight import Sight, take_back
+from kvchat.conversation.standing import Standing
 from kvchat.conversation.turns import ids_key
 from kvchat.errors import KvchatError
 
 _RESUMABLE: frozenset[str | None] = frozenset({None, "length", "context", "cancelled", "error", "died"})
 
 
-class Conversation(Parts):
+class Conversation(Standing):
     """A chat that goes on. Made with `start` or `open`."""
 
     @classmethod
@@ -57,9 +59,11 @@ class Conversation(Parts):
         keep_kv: bool = True,
         draft: DraftMode = "auto",
         overflow: OverflowPolicy = "stop",
+        new: Said = UNSAID,
         clock: float | None = None,
     ) -> Conversation:
-        """A new chat, written with its first message. `clock`: the time that the template sees, now if None."""
+        """A new chat, written with its first message. `new` as in `open`. `clock`: the time that the template sees, now
+        if None."""
         now = time.time()
         clock = now if clock is None else clock
         chat = Chat(new_ulid(), "", now, now, encodable(system), clock, model="", head=None)
@@ -73,6 +77,7 @@ class Conversation(Parts):
             keep_kv=keep_kv,
             draft=draft,
             overflow=overflow,
+            new=new,
         )
 
     @classmethod
@@ -199,8 +204,8 @@ class Conversation(Parts):
         if ready is None:
             raise KvchatError("no model is ready yet", "wait until it is")
         self._outlooks.forget()
-        key = ids_key(ready.model.text_key, self._open.chat.system)
-        return self._store.run(take_back, self._open.messages, key)
+        read = self._open.reading()
+        return self._store.run(take_back, read.messages, ids_key(ready.model.text_key, read.system))
 
     def rename(self, title: str) -> Future[None]:
         """Another title, for a chat that has a message. Also during a turn."""
@@ -221,6 +226,8 @@ class Conversation(Parts):
                 return self._outlooks.take(event)
             case Titled():
                 return self._titling.take(event)
+            case Summarizing() | Summarized():
+                return self._summaries.take(event)
             case EngineDied() | ConfigureFailed() | Tuned() | Measuring() | Measured() | Guarded():
                 return False
             case Ready():

@@ -7,19 +7,23 @@ Must not reach the disk or the backend.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kvchat.chats.ids import new_ulid
 from kvchat.chats.types import Branch, Chat, Message, Role
+from kvchat.conversation.summarized import Reading, reading
 from kvchat.errors import KvchatError
 
 
 class OpenChat:
-    """`chat` and `branch` go together: the chat's head is that of the branch."""
+    """`chat` and `branch` go together: the chat's head is that of the branch. `unsummarized`: a summary was taken back
+    since it was opened."""
 
     def __init__(self, chat: Chat, branch: Branch) -> None:
         self.chat = chat
         self.branch = branch
+        self.unsummarized = False
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -55,7 +59,12 @@ class OpenChat:
             replaced = self.messages[index] if index == len(messages) - new < len(self.messages) else None
             older = self.branch.siblings[replaced.id] if replaced is not None else ()
             siblings[messages[index].id] = (*older, messages[index].id)
-        return Branch(messages, siblings)
+        stay = {message.id for message in messages}
+        return Branch(messages, siblings, tuple(each for each in self.branch.summaries if each.message in stay))
+
+    def reading(self, messages: Sequence[Message] | None = None) -> Reading:
+        """What a model reads of the branch, or of these messages, which begin as it does."""
+        return reading(self.chat.system, self.messages if messages is None else messages, self.branch.summaries)
 
     def new_message(self, role: Role, parent: str | None, text: str, finish: str | None) -> Message:
         """A message of this chat that is in no tree yet."""

@@ -7,6 +7,7 @@ only the newest question counts: an older one that still waits is not sent, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from kvchat.backend.client import Backend
@@ -17,6 +18,7 @@ from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import KnownIds, Message
 from kvchat.conversation.open_chat import OpenChat
+from kvchat.conversation.summarized import Reading
 from kvchat.conversation.turns import Options, TurnPlan, evictions, ids_key, request
 
 Kind = Literal["warm", "forecast", "preview"]
@@ -62,46 +64,51 @@ class Outlooks:
     def warm(self) -> None:
         """Asks for the KV of the branch, if the ids of its beginning are known."""
         self.warmed = None
-        chat, messages = self._open.chat, self._open.messages
+        clock, read = self._open.chat.clock, self._open.reading()
 
         def send(turn: str, _ready: Ready, known: Mapping[str, KnownIds]) -> None:
-            ids = _contiguous(known, messages)
+            ids = _contiguous(known, read.messages)
             if ids:
-                self._backend.warm(Warm(turn, ids, chat.system, chat.clock, evictions(messages, known)))
+                self._backend.warm(Warm(turn, ids, read.system, clock, evictions(read.messages, known)))
 
-        self._ask("warm", send)
+        self._ask("warm", read, send)
 
     def preview(self, config: EngineConfig) -> None:
         """Asks what the branch would find on disk in another configuration."""
         self.previewed = None
-        messages = self._open.messages
+        read = self._open.reading()
 
         def send(turn: str, _ready: Ready, known: Mapping[str, KnownIds]) -> None:
-            self._backend.preview(Preview(turn, _contiguous(known, messages), config, evictions(messages, known)))
+            ids, gone = _contiguous(known, read.messages), evictions(read.messages, known)
+            self._backend.preview(Preview(turn, ids, config, gone))
 
-        self._ask("preview", send)
+        self._ask("preview", read, send)
 
     def forecast(self, before: Sequence[Message], draft: str, options: Options) -> None:
         """Asks what it would take to answer `draft` behind these messages of the branch."""
         self.forecasted = None
         chat = self._open.chat
         past = (*before, self._open.new_message("user", before[-1].id if before else None, draft, ""))
+        read = self._open.reading(past)
 
         def send(turn: str, ready: Ready, known: Mapping[str, KnownIds]) -> None:
-            sent = request(TurnPlan(turn, chat, past, options), ready.model.text_key, known)
+            seen = replace(chat, system=read.system)
+            summarized = read.summary is not None or self._open.unsummarized
+            plan = TurnPlan(turn, seen, read.messages, options, summarized=summarized)
+            sent = request(plan, ready.model.text_key, known)
             forecast = Forecast(turn, sent.messages, sent.history, sent.clock, sent.past_cut, sent.evictions)
             self._backend.forecast(forecast)
 
-        self._ask("forecast", send)
+        self._ask("forecast", read, send)
 
-    def _ask(self, kind: Kind, send: Callable[[str, Ready, Mapping[str, KnownIds]], None]) -> None:
+    def _ask(self, kind: Kind, read: Reading, send: Callable[[str, Ready, Mapping[str, KnownIds]], None]) -> None:
         """Calls `send(turn, ready, known ids of the branch)` on the store thread, unless something newer came."""
         ready, chat = self._backend.ready, self._open.chat
         self._newest.pop(kind, None)
         if ready is None:
             return
         turn = self._newest[kind] = new_ulid()
-        key = ids_key(ready.model.text_key, chat.system)
+        key = ids_key(ready.model.text_key, read.system)
 
         def job(store: ChatStore) -> None:
             known = {} if chat.head is None else store.known_ids(chat.head, key)

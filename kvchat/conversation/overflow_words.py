@@ -8,12 +8,14 @@ from kvchat.backend.protocol import Ready, Way
 from kvchat.backend.values import OverflowPolicy, Usage
 from kvchat.chats.types import Message
 from kvchat.conversation.sight import Seen, Sight
+from kvchat.conversation.summary_choice import Choice
 
 POLICIES: dict[OverflowPolicy, str] = {
     "stop": "the answer ends, nothing leaves",
     "shift": "the oldest turns leave, whole ones",
     "sinks": "the first tokens and the last ones stay, the oldest between them leave",
     "prune": "of the middle, what attracts the least attention leaves",
+    "summarize": "the model sums up the oldest turns, and you can change the summary before it takes their place",
 }
 """What a policy does when the context is full."""
 
@@ -26,6 +28,15 @@ def cannot_evict(ready: Ready) -> str:
     if ready.model.attention in ("recurrent", "hybrid"):
         return RECURRENT
     return "" if ready.cache.pages else UNREADABLE
+
+
+def impossible(policy: OverflowPolicy, ready: Ready) -> str:
+    """Why the context that was built cannot have a policy; "" where it can. A summary needs no token to leave."""
+    if policy == "stop":
+        return ""
+    if policy == "summarize":
+        return "" if ready.cache.pages else UNREADABLE
+    return cannot_evict(ready)
 
 
 def tokens_text(count: int) -> str:
@@ -42,6 +53,26 @@ def evicted_words(usage: Usage) -> list[str]:
     if usage.reasoning_evicted > 0:
         found.append(f"reasoning of earlier answers left: {tokens_text(usage.reasoning_evicted)}")
     return found
+
+
+def summary_forecast(choice: Choice) -> str:
+    """What a summary would take the place of, and what it costs."""
+    before, after = f"{choice.replaced:,} tokens of {choice.messages} messages", f"{choice.most:,} at most"
+    return f"{before} become {after}, and {choice.again:,} are read again"
+
+
+def summary_done(messages: int, before: int, after: int) -> str:
+    """What a summary stands for."""
+    return f"a summary of {tokens_text(after)} stands for {_messages(messages)} with {tokens_text(before)}"
+
+
+def mark_replaced(message: Message) -> str:
+    """How a message is seen in whose place a summary stands."""
+    return "seen word for word beside the summary" if message.pinned else "seen through a summary"
+
+
+def _messages(count: int) -> str:
+    return f"the oldest {count} messages"
 
 
 def mark(seen: Seen) -> str:

@@ -8,6 +8,7 @@ beginning of every method and property.
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 
 from kvchat.backend.client import Backend
 from kvchat.backend.protocol import Forecasted, Previewed, Warmed
@@ -19,6 +20,7 @@ from kvchat.conversation.open_chat import OpenChat
 from kvchat.conversation.outlooks import Outlooks
 from kvchat.conversation.preferences import UNSAID, Defaults, EngineChoice, Own, Preferences, Said
 from kvchat.conversation.sight import Sight, look
+from kvchat.conversation.summaries import Summaries
 from kvchat.conversation.titling import Titling
 from kvchat.conversation.turning import Turning
 from kvchat.conversation.turns import LiveTurn, Options, ids_key
@@ -53,6 +55,7 @@ class Parts:
         self._preferences = Preferences(store, self._open, Defaults(sampling, history, draft, overflow), new)
         self._outlooks = Outlooks(store, backend, self._open)
         self._titling = Titling(store, backend, self._open)
+        self._summaries = Summaries(store, backend, self._open)
 
     # ------------------------------------------------------------------ what is there
 
@@ -187,9 +190,9 @@ class Parts:
     def sight(self) -> Future[Sight]:
         """How much the running model still sees of each message, as far as it has ids of the branch."""
         self._settle()
-        ready, messages = self._backend.ready, self._open.messages
-        key = "" if ready is None else ids_key(ready.model.text_key, self._open.chat.system)
-        return self._store.run(look, messages if ready is not None else (), key)
+        ready, read = self._backend.ready, self._open.reading()
+        key = "" if ready is None else ids_key(ready.model.text_key, read.system)
+        return self._store.run(look, read if ready is not None else replace(read, messages=()), key)
 
     # ------------------------------------------------------------------ ahead of a turn
 

@@ -6,10 +6,11 @@ Owns the counting, from the ids and evictions that are stored. On the store thre
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kvchat.chats.store import ChatStore
-from kvchat.chats.types import KnownIds, Message
+from kvchat.chats.types import KnownIds, Message, Summary
+from kvchat.conversation.summarized import Reading
 from kvchat.conversation.turns import evictions, read_usage
 from kvchat.errors import KvchatError
 from kvchat.formats.past import Eviction, Past, Range, count, joined, live, resolve
@@ -43,11 +44,13 @@ class Last:
 @dataclass(frozen=True, slots=True)
 class Sight:
     """What is known of a branch, by message, up to the first one without ids. `last` None: nothing can be undone.
-    `past`: its present history, as a page store has it."""
+    `past`: its present history, as a page store has it. `summary` is read in place of the messages `replaced`."""
 
     messages: Mapping[str, Seen] = field(default_factory=dict)
     last: Last | None = None
     past: Past = Past(())  # noqa: RUF009 (it is frozen)
+    summary: Summary | None = None
+    replaced: frozenset[str] = frozenset()
 
     @property
     def live(self) -> int:
@@ -66,9 +69,10 @@ class _Log:
     undone: str | None
 
 
-def look(store: ChatStore, messages: Sequence[Message], key: str) -> Sight:
+def look(store: ChatStore, read: Reading, key: str) -> Sight:
     """How much of the branch is seen; `key` is that of the ids."""
-    return _sight(messages, _read(store, messages, key))
+    found = _sight(read.messages, _read(store, read.messages, key))
+    return replace(found, summary=read.summary, replaced=frozenset(message.id for message in read.replaced))
 
 
 def take_back(store: ChatStore, messages: Sequence[Message], key: str) -> Sight:
@@ -101,7 +105,7 @@ def _split(message: Message, known: Mapping[str, KnownIds]) -> tuple[Sequence[Ev
 
 def _sight(messages: Sequence[Message], log: _Log) -> Sight:
     seen: dict[str, Seen] = {}
-    usages = (read_usage(message) for message in messages)
+    usages = (read_usage(message) for message in reversed(messages))  # an earlier one may be of another system prompt
     kept = next((usage.system_tokens for usage in usages if usage is not None and usage.system_tokens), 0)
     ids: list[int] = []
     for message in messages:

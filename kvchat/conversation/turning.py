@@ -84,9 +84,18 @@ class Turning:
         self._open.branch = self._open.grown(messages, len(new))
         self._open.chat = chat = replace(chat, head=reply.id, updated=time.time(), deleted_at=None)
         self.live = LiveTurn(turn_id, reply.id, time.monotonic())
-        plan = TurnPlan(turn_id, chat, past, options, continue_reply=past[-1].id == reply.id, edited=edited)
+        read = self._open.reading(past)
+        plan = TurnPlan(
+            turn_id,
+            replace(chat, system=read.system),
+            read.messages,
+            options,
+            continue_reply=past[-1].id == reply.id,
+            edited=edited,
+            summarized=read.summary is not None or self._open.unsummarized,
+        )
         hand_over = HandOver(self._backend, plan)
-        self._turn = Turn(hand_over, f"reply {reply.id}", *before, chat.system, ready, GrowingReply(reply.text))
+        self._turn = Turn(hand_over, f"reply {reply.id}", *before, read.system, ready, GrowingReply(reply.text))
 
         def change(store: ChatStore) -> None:
             if new:

@@ -56,7 +56,8 @@ class Options:
 @dataclass(frozen=True, slots=True)
 class TurnPlan:
     """One request before the token ids of its past are known. `messages` begin with the first user message and end with
-    the last one that the engine reads, `edited` says that the last one replaces another."""
+    the last one that the engine reads, `edited` says that the last one replaces another. `summarized`: a summary stands
+    in the system prompt of `chat`, in place of others before them, or did until it was taken back."""
 
     turn: str
     chat: Chat
@@ -64,6 +65,7 @@ class TurnPlan:
     options: Options
     continue_reply: bool = False
     edited: bool = False
+    summarized: bool = False
 
 
 def read_usage(message: Message) -> Usage | None:
@@ -105,6 +107,7 @@ def request(plan: TurnPlan, text_key: str, known: Mapping[str, KnownIds]) -> Gen
         draft_memory=_draft_memory(plan.messages),
         evictions=evictions(plan.messages, known),
         overflow=plan.options.overflow,
+        pinned=tuple(number for number, m in enumerate(plan.messages, len(system)) if m.pinned),
     )
 
 
@@ -133,5 +136,5 @@ def _cut(plan: TurnPlan, text_key: str, known: Mapping[str, KnownIds]) -> str | 
         stored = known.get(message.id)
         if stored is not None and stored.ids is None:
             same_text = any(key.rpartition("-")[0] == text_key for key in stored.other_keys)
-            return "system" if same_text else "model"
+            return ("summary" if plan.summarized else "system") if same_text else "model"
     return None

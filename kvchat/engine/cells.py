@@ -42,6 +42,8 @@ class Cells:
         self.memory = memory
         self._root = root
         self._begins = b""  # the key of the history in front of the cells, where that is not the root
+        self._moved = 0  # so many of the first tokens have rows that were moved there
+        self._moved_from = b""  # the key of the history of which they were moved, while it is known
         self._computed = computed
         self._ids: list[int] = []
         self._seconds: list[float] = []
@@ -62,7 +64,7 @@ class Cells:
 
     @property
     def past(self) -> Past:
-        return Past(self._ids, self._evictions, self._begins)
+        return Past(self._ids, self._evictions, self._begins, self._moved)
 
     @property
     def ids(self) -> Sequence[int]:
@@ -94,6 +96,13 @@ class Cells:
         """Key of the history in front of page number `page`, which begins at `start`: what is computed there has it for
         a parent."""
         return self._after(self.key(page - 1), start) if page else self._begins or self._root
+
+    def evicted_after(self, page: int, start: int) -> bytes:
+        """Key of the history after which something left, right in front of page number `page`, which begins at
+        `start`; empty: nothing did."""
+        if not page:
+            return self._moved_from
+        return self.key(page - 1) if any(each.at == start for each in self._evictions) else b""
 
     def _after(self, key: bytes, at: int) -> bytes:
         for eviction in self._evictions:
@@ -127,11 +136,6 @@ class Cells:
         self._seconds.extend([seconds / len(tokens)] * len(tokens))
         self._sources.extend([self._computed] * len(tokens))
 
-    def begin(self, root: bytes) -> None:
-        """What is computed in empty cells goes on from this key, see `Past`."""
-        if not self._ids:
-            self._begins = root
-
     def evict(self, ranges: Sequence[Range]) -> Eviction:
         """Let tokens go. What of them is not on disk cannot be saved any more. Raises KvchatError, as Memory.evict, and
         ValueError when one of them is gone already, or is the last one."""
@@ -154,7 +158,9 @@ class Cells:
         at, holes = len(self._ids), joined([*self.memory.holes, *ranges])
         pages = self.closed(at)
         start = pages[-1][1] if pages else 0
-        key = chain_tokens(self.history_key(len(pages), start), self.tag(start, at), self._ids[start:])
+        key = self.history_key(len(pages), start)
+        if start < at:
+            key = chain_tokens(key, self.tag(start, at), self._ids[start:])
         kept = live(0, at, holes)
         try:
             self.memory.move(ranges, kept)
@@ -165,6 +171,7 @@ class Cells:
         self._seconds = _picked(self._seconds, kept)
         self._sources = _picked(self._sources, kept)
         self._begins = digest(key, b"moved", *(f"{low}-{high}".encode() for low, high in kept))
+        self._moved, self._moved_from = len(self._ids), key
         self._evictions, self._keys, self._snapshots, self.pages_on_disk = (), [], [], 0
         return Eviction(at, tuple(ranges), self._begins.hex())
 
@@ -175,7 +182,9 @@ class Cells:
         self._seconds = [*self._seconds[:kept], *seconds]
         self._sources = [*self._sources[:untouched], *sources]
         self._ids = list(past.ids)
-        self._evictions, self._begins = past.evictions, past.root
+        if self._begins != past.root:
+            self._moved_from = b""
+        self._evictions, self._begins, self._moved = past.evictions, past.root, past.moved
         self._keys = []
         self._snapshots = [each for each in self._snapshots if each.length <= kept]
 
@@ -197,7 +206,9 @@ class Cells:
             kept = self._rewind(kept, before)
         del self._ids[kept:], self._seconds[kept:], self._sources[kept:]
         self._evictions = self.past.upto(kept).evictions
-        self._begins = self._begins if kept else b""
+        self._moved = min(self._moved, kept)
+        if not kept:
+            self._begins = self._moved_from = b""
         self._snapshots = [each for each in self._snapshots if each.length <= kept]
         closed = len(self.closed(kept))
         del self._keys[closed:]

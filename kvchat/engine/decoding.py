@@ -63,10 +63,12 @@ class Decoding:
         drafts: Drafts,
         compute: Compute,
         make_room: MakeRoom,
+        margin: int,
     ) -> None:
         """The cells hold `prompt`, and the context has the logits of its last token. `compute(tokens, output)` decodes
         tokens behind those in the cells and returns the seconds that this took. `make_room(tokens)`: whether there are
-        cells for so many more, for which others may be given up."""
+        cells for so many more, for which others may be given up. `margin`: drafts leave so many cells free, so that
+        something leaves at the same place with and without them."""
         self._sampling = sampling
         self._prompt = len(prompt)
         self._ids = list(prompt)  # and what was sampled
@@ -77,6 +79,7 @@ class Decoding:
         self._drafts = drafts
         self._compute = compute
         self._make_room = make_room
+        self._margin = margin
         self.first_token: float | None = None  # when it was there, as time.perf_counter tells
         self.seconds = 0.0
 
@@ -148,7 +151,7 @@ class Decoding:
     def _room(self) -> int:
         """How many tokens may be drafted: there must be cells for them, and not more be said than may be."""
         rollback = self._cells.memory.rollback
-        most = min(MOST, self._free(len(self._ids)), rollback or MOST)
+        most = min(MOST, self._free(len(self._ids)) - self._margin, rollback or MOST)
         if self._sampling.max_tokens is not None:
             most = min(most, self._sampling.max_tokens - self.tokens - 1)
         return max(0, most)

@@ -18,13 +18,11 @@ from kvchat.backend.protocol import Event, Evicted, Generate, Way
 from kvchat.backend.values import PromptMessage
 from kvchat.engine.cells import Cells
 from kvchat.engine.history import Prompt
-from kvchat.engine.overflow import EVICTING, SINKS, Full, choose
+from kvchat.engine.overflow import EVICTING, MARGIN, SINKS, Full, choose
 from kvchat.engine.past_thoughts import PastThoughts
 from kvchat.engine.scoring import key_norms
 from kvchat.formats.past import READ, Eviction, Numbering, Past, Range, count, dead, joined, live, resolve
 from kvchat.kv.transcode import Quants
-
-MARGIN = 32  # free cells below which room is made ahead of need, when it can be: text that is held back may forbid it
 
 
 class Holder(Protocol):
@@ -75,18 +73,25 @@ class Room:
         """Whether a full context is more than the end of the answer."""
         return self._request.overflow in ("shift", "sinks", "prune") and self.can_evict
 
+    @property
+    def margin(self) -> int:
+        """Free cells that are left while nothing has to leave."""
+        return MARGIN if self.acts else 0
+
     def begin(self, prompt: Past, numbering: Numbering, segments: Sequence[Sequence[int]], system: int) -> None:
         """The prompt is known. `segments`: ids of each message as the log has them, see `Numbering`; `system`: tokens
         of the system prompt."""
         self._wanted, self._numbering = prompt.evictions, numbering
         self._kept, self._turns = [(0, max(SINKS, system))], []  # as the log has them
-        at, first = 0, None
+        at, first, pinned = 0, None, False
         for number, (message, ids) in enumerate(zip(self._request.messages, segments, strict=True)):
             start, at = at, at + len(ids)
             if message.role == "user":
                 first = start
-            if number in self._request.pinned:
+            pinned = pinned or number in self._request.pinned
+            if pinned and ids:  # two messages of a person in a row have their tokens in the second
                 self._kept.append((start, at))
+                pinned = False
             if message.role == "assistant" and first is not None and number < len(segments) - 1:
                 self._turns.append((first, at))
                 first = None
@@ -111,13 +116,17 @@ class Room:
         while self.next_eviction() == len(self._cells):
             self._evict(self._wanted[len(self._cells.past.evictions)].ranges)
 
+    def fits(self, needed: int) -> bool:
+        """Whether `needed` more tokens can be decoded, and nothing is to leave before."""
+        return self._context - self._cells.live >= needed + self.margin
+
     def make(self, needed: int, told: int) -> bool:
         """Whether `needed` more tokens can be decoded; where they cannot, let some leave if `told` tokens are all that
         the cells hold. Raises KvchatError when what leaves cannot."""
         free = self._context - self._cells.live
         if self._cells.past.evictions and self._trained and len(self._cells) + needed > self._trained:
             return False  # positions have run out; the next turn gives new ones
-        if free >= needed + MARGIN or not self.acts:
+        if self.fits(needed) or not self.acts:
             return free >= needed
         if told < len(self._cells) or self.next_eviction() is not None:  # a log is in order
             return free >= needed

@@ -23,7 +23,8 @@ Evicting = Literal["shift", "sinks", "prune"]
 EVICTING: tuple[Evicting, ...] = ("shift", "sinks", "prune")
 
 SINKS = 4  # first tokens that softmax needs, whatever they say
-BLOCK = 64  # tokens that leave at once, at least
+BLOCK = 64  # tokens that leave at once, at least; and so many new ones come before more have to
+MARGIN = 32  # free cells below which room is made ahead of need, when it can be: text that is held back may forbid it
 _SHARE = 4  # and at least this part of the context, where there are so many
 _WINDOW = 4  # `prune` keeps this part of its budget for the last tokens
 
@@ -58,8 +59,13 @@ class Full:
 
     @property
     def block(self) -> int:
-        """Cells that shall become free at once."""
-        return max(self.lacking, BLOCK, self.cells // _SHARE)
+        """Cells that shall become free at once: then there is room for a block behind what is needed."""
+        return max(self.ahead, self.cells // _SHARE)
+
+    @property
+    def ahead(self) -> int:
+        """Cells that must become free so that nothing else has to leave within a block of tokens."""
+        return max(0, self.used + self.needed + MARGIN - self.cells) + BLOCK
 
     def free(self, start: int, end: int) -> list[Range]:
         """What may leave of [start, end)."""
@@ -97,7 +103,7 @@ def _after_sinks(full: Full) -> list[Range]:
 def _least_attractive(full: Full, norms: Norms) -> list[Range]:
     budget = min(full.budget, full.cells)
     free = full.free(SINKS, max(SINKS, full.length - max(BLOCK, budget // _WINDOW)))
-    wanted = max(full.lacking, full.used + full.needed - budget, BLOCK)
+    wanted = max(full.ahead, full.used + full.needed - budget)
     positions = np.concatenate([np.arange(start, end) for start, end in free]) if free else np.empty(0, np.int64)
     if not len(positions):
         return []

@@ -38,6 +38,17 @@ class Reuser:
     def plan(self, wanted: Past, past: int) -> Start:
         """The longest valid start of `wanted`; nothing is changed. For its first `past` tokens, which the chat had
         before, pages of other cache types count too where there are none of these."""
+        return self._planned(wanted, past)[0]
+
+    def _planned(self, wanted: Past, past: int) -> tuple[Start, Past]:
+        """The longest valid start, and the history that it is of: where not all rows that were moved are to be had,
+        none of them counts. What is computed in their place is a history without them, or it would bear their names."""
+        start = self._longest(wanted, past)
+        if start.end >= wanted.moved:
+            return start, wanted
+        return self._longest(wanted.anew, past), wanted.anew
+
+    def _longest(self, wanted: Past, past: int) -> Start:
         same, stand = shared(self._cells.past, wanted)
         kept = self._cells.reachable(same, stand)
         if self._store is None:
@@ -50,6 +61,8 @@ class Reuser:
         if self._store is None:
             return 0, 0
         start = self._find(self._store, borrowing, past, len(past.ids), Start(0, 0, 0))
+        if start.end < past.moved:
+            start = self._find(self._store, borrowing, past.anew, len(past.ids), Start(0, 0, 0))
         foreign = [hit for hit in start.match.hits if borrowing.is_foreign(hit.namespace) and self._has_rows]
         return start.end, sum(max(0, min(hit.start + hit.take, start.end) - hit.first) for hit in foreign)
 
@@ -103,11 +116,12 @@ class Reuser:
         if not keep:
             self._cells.truncate(0)
             return Reuse(cut="no-kv" if past else None)
-        wanted = prompt.upto(len(prompt.ids) - 1)
-        start, trouble = self._bring(wanted, past)
+        start, trouble, wanted = self._bring(prompt.upto(len(prompt.ids) - 1), past)
         if not start.loads and not self._cut(start.kept):
             trouble = "refused"
-        self._cells.begin(wanted.root)
+        if len(self._cells) < wanted.moved:  # what was moved is not there, and is not computed under its name
+            self._cells.truncate(0)
+            wanted = wanted.anew
         if self._store is not None:
             there = self._store.holds(self._cells.page_keys(wanted), len(self._cells))
             self._cells.pages_on_disk = max(there, self._cells.lost_pages)
@@ -135,13 +149,14 @@ class Reuser:
 
     # ---------------------------------------------------------------- loading
 
-    def _bring(self, wanted: Past, past: int) -> tuple[Start, str | None]:
-        """Load what is on disk beyond what is resident; the start that was used, and what went wrong on the way."""
+    def _bring(self, history: Past, past: int) -> tuple[Start, str | None, Past]:
+        """Load what is on disk beyond what is resident; the start that was used, what went wrong on the way, and the
+        history of which it is the start."""
         trouble = None
         while True:
-            start = self.plan(wanted, past)
+            start, wanted = self._planned(history, past)
             if self._store is None or not start.loads:
-                return start, trouble
+                return start, trouble, wanted
             try:
                 self._load(self._store, start, wanted)
             except PageDamaged:
@@ -150,11 +165,11 @@ class Reuser:
                 trouble = trouble or "missing page"
             except KvchatError:
                 self._cells.resync()
-                return Start(len(self._cells), len(self._cells), len(self._cells)), "refused"
+                return Start(len(self._cells), len(self._cells), len(self._cells)), "refused", wanted
             else:
                 self._record(self._store, start, wanted)
                 self._note_mark(self._store, start, wanted)
-                return start, trouble
+                return start, trouble, wanted
 
     def _load(self, store: PageStore, start: Start, wanted: Past) -> None:
         """All is read before a cell is touched. Plain cells are added to those that stay, a window or a recurrent state
@@ -306,4 +321,6 @@ class Reuser:
         )
         if elsewhere is None and start.match.tokens > start.end:
             return "checkpoint" if self._memory.recurrent else "window"
+        if self._store.goes_on_evicted(start.match, wanted.ids):
+            return "eviction taken back"
         return elsewhere or "missing page"

@@ -182,6 +182,7 @@ class Saver:
             labels=self._labels if kind == "checkpoint" else self._labels | self._next(end),
             seconds=self._cells.seconds_of(start, end) if kind == "page" else 0.0,
             kind=kind,
+            after=self._cells.evicted_after(number, start) if kind == "page" else b"",
         )
         return self._writer.offer(page, page.payload_bytes)
 

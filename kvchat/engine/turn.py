@@ -107,6 +107,7 @@ class Turn:
             self._take_checkpoint()
             if self._saver is not None:
                 saved = self._saver.finish()
+        self._drafts.evicted(self._cells.past.evictions)
         self._drafts.finish([*self._past.ids, *self._reply.told])
         computed = len(self._cells) - self._start if self._prepared else 0
         acted = self.request.overflow if self._room.times else None
@@ -197,7 +198,6 @@ class Turn:
     def _start_over(self) -> None:
         """Drop what was restored, on disk too, and compute all of the prompt."""
         self._reuser.condemn()
-        self._cells.begin(self._past.root)
         if self._saver is not None:
             self._saver.begin()
         total = len(self._past.ids)
@@ -237,6 +237,8 @@ class Turn:
                 continue
             ends = [*checkpoints, self._room.next_eviction() or total, self._renumber_at or total]
             end = min([total, self._chunk_end(start), *(mark for mark in ends if mark > start)])
+            if not self._room.fits(end - start + (end == total)):
+                end = self._with_last(prompt, start, end)
             if not self._room.make(end - start + (end == total), start):
                 self._too_long(total - start + 1 + self._cells.live - self._context.cells)
             witness = self._proof.witness(end - start)
@@ -261,7 +263,9 @@ class Turn:
             self._drafts,
             self._compute,
             lambda needed: self._room.make(needed, self._told),
+            self._room.margin,
         )
+        self._drafts.evicted(self._cells.past.evictions)
         for step in decoding.steps():
             self._advance()
             soon_over = len(step.tokens) <= 2 * OUTPUTS
@@ -276,6 +280,12 @@ class Turn:
         self._usage = replace(self._usage, decode_tokens=decoding.tokens, decode_seconds=decoding.seconds)
         if decoding.first_token is not None:
             self._usage = replace(self._usage, ttft_seconds=decoding.first_token - self._began)
+
+    def _with_last(self, prompt: Prompt, start: int, end: int) -> int:
+        """Where a chunk ends in front of which something would leave: the last token of the past goes before that,
+        which is there already if it was drafted. So what leaves leaves at the same place with and without drafts."""
+        past = self._numbering.position(prompt.past)
+        return past if start + 1 == past else end
 
     def _chunk_end(self, start: int) -> int:
         """Chunks end at multiples of their size, wherever the past ended, so that a prompt has the same ones again."""
@@ -331,6 +341,7 @@ class Turn:
     def evicted(self) -> None:
         """See `Holder`. The last token would say something else now."""
         self._reuser.check.forget()
+        self._drafts.evicted(self._cells.past.evictions)
 
     def _advance(self) -> None:
         """Only text that is told, and so committed, goes to the disk."""

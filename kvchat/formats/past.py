@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Range = tuple[int, int]
 
@@ -49,15 +49,22 @@ class Eviction:
 @dataclass(frozen=True, slots=True)
 class Past:
     """A history: all tokens that were decoded, and what was evicted on the way, in order. `root`: the key that it
-    begins with, empty for the usual one."""
+    begins with, empty for the usual one: then the rows of its first `moved` tokens were not computed where they are."""
 
     ids: Sequence[int]
     evictions: tuple[Eviction, ...] = ()
     root: bytes = b""
+    moved: int = 0
 
     def upto(self, length: int) -> Past:
         """The history when it had `length` tokens, with what was evicted then."""
-        return Past(self.ids[:length], tuple(each for each in self.evictions if each.at <= length), self.root)
+        evictions = tuple(each for each in self.evictions if each.at <= length)
+        return Past(self.ids[:length], evictions, self.root, min(self.moved, length))
+
+    @property
+    def anew(self) -> Past:
+        """The history of the same tokens when all of them are computed, from the first one on."""
+        return Past(self.ids, self.evictions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,8 @@ def resolve(ids: Sequence[int], log: Sequence[Eviction]) -> tuple[Past, Numberin
         )
         for each in log[last + 1 :]
     )
-    return Past((*kept, *ids[at:]), later, b"" if root == READ else bytes.fromhex(root)), numbering
+    past = Past((*kept, *ids[at:]), later)
+    return past if root == READ else replace(past, root=bytes.fromhex(root), moved=len(kept)), numbering
 
 
 def spans(length: int, evictions: Sequence[Eviction]) -> Iterator[Span]:

@@ -21,7 +21,7 @@ LATEST = 253402214400.0  # seconds; the last day that a calendar of four digits 
 @dataclass(frozen=True, slots=True)
 class TranscriptMessage:
     """One message. Times are seconds since the epoch. `finish` and `usage` as kvchat keeps them; `ids` are token ids
-    under the key of the text that they belong to."""
+    under the key of the text that they belong to. `pinned`: it stays in the context whatever leaves it."""
 
     id: str
     parent: str | None
@@ -32,6 +32,19 @@ class TranscriptMessage:
     model: str = ""
     usage: str | None = None
     ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptSummary:
+    """What a model reads in place of the message with this id and all before it. Counts as kvchat keeps them."""
+
+    message: str
+    text: str
+    created: float
+    model: str = ""
+    tokens: int = 0
+    replaced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +67,7 @@ class Transcript:
     settings: str = "{}"
     title_by: Literal["message", "model", "person"] = "person"
     pinned_at: float | None = None
+    summaries: tuple[TranscriptSummary, ...] = ()
     skipped: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -78,6 +92,8 @@ def checked(transcript: Transcript) -> Transcript:
         raise FormatError("it holds no messages")
     if transcript.head is not None and transcript.head not in seen:
         raise FormatError("the message that is shown is not there")
+    if any(summary.message not in seen for summary in transcript.summaries):
+        raise FormatError("a message that is summarized is not there")
     return transcript
 
 
@@ -99,7 +115,8 @@ def renamed(transcript: Transcript, names: Mapping[str, str]) -> Transcript:
         for message in transcript.messages
     )
     head = None if transcript.head is None else names[transcript.head]
-    return replace(transcript, messages=messages, head=head)
+    summaries = tuple(replace(summary, message=names[summary.message]) for summary in transcript.summaries)
+    return replace(transcript, messages=messages, head=head, summaries=summaries)
 
 
 def moment(value: object, scale: float = 1.0) -> float | None:

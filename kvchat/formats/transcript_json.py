@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, get_args, get_type_hints
 
 from kvchat.clean import clean_line, encodable
 from kvchat.errors import FormatError
-from kvchat.formats.transcript import LATEST, Transcript, TranscriptMessage, checked
+from kvchat.formats.transcript import LATEST, Transcript, TranscriptMessage, TranscriptSummary, checked
 
 MARK = "kvchat"  # the key that says whose object this is; its value is the version
 VERSION = 1
@@ -37,6 +38,8 @@ def write_json(transcript: Transcript) -> str:
         "head": transcript.head,
     }
     fields = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in head.items()]
+    if transcript.summaries:
+        fields.append(f'"summaries": {json.dumps([asdict(summary) for summary in transcript.summaries])}')
     messages = ",\n".join(f"  {json.dumps(_written(message))}" for message in transcript.messages)
     return "{\n" + ",\n".join(fields) + f',\n"messages": [\n{messages}\n]}}\n'
 
@@ -48,9 +51,11 @@ def read_json(found: Mapping[str, Any]) -> Transcript:
     title_by = found.get("title_by", "person")
     if title_by not in _TITLE_BY:
         raise FormatError("who gave the title is not known")
-    messages = found.get("messages")
+    messages, summaries = found.get("messages"), found.get("summaries", [])
     if not isinstance(messages, list):
         raise FormatError("it has no list of messages")
+    if not isinstance(summaries, list):
+        raise FormatError("its summaries are not what they should be")
     return checked(
         Transcript(
             source="kvchat",
@@ -66,6 +71,7 @@ def read_json(found: Mapping[str, Any]) -> Transcript:
             settings=_flat(found.get("settings", {}), "settings") or "{}",
             title_by=title_by,
             pinned_at=None if found.get("pinned_at") is None else _time(found, "pinned_at"),
+            summaries=tuple(map(_read_summary, summaries)),
         )
     )
 
@@ -81,6 +87,8 @@ def _written(message: TranscriptMessage) -> dict[str, object]:
         "model": message.model,
         "usage": None if message.usage is None else _nested(message.usage),
     }
+    if message.pinned:
+        written["pinned"] = True
     return written | ({"ids": {key: list(ids) for key, ids in message.ids.items()}} if message.ids else {})
 
 
@@ -100,6 +108,20 @@ def _read(message: object) -> TranscriptMessage:
         model=_text(message, "model"),
         usage=_flat(message.get("usage"), "usage"),
         ids=_ids(message.get("ids", {})),
+        pinned=message.get("pinned") is True,
+    )
+
+
+def _read_summary(summary: object) -> TranscriptSummary:
+    if not isinstance(summary, dict):
+        raise FormatError("a summary is not what it should be")
+    return TranscriptSummary(
+        message=_text(summary, "message"),
+        text=_text(summary, "text"),
+        created=_time(summary, "created"),
+        model=_text(summary, "model"),
+        tokens=_count(summary, "tokens"),
+        replaced=_count(summary, "replaced"),
     )
 
 
@@ -139,6 +161,13 @@ def _text(found: Mapping[str, Any], name: str) -> str:
 
 def _text_or_none(found: Mapping[str, Any], name: str) -> str | None:
     return None if found.get(name) is None else _text(found, name)
+
+
+def _count(found: Mapping[str, Any], name: str) -> int:
+    value = found.get(name, 0)
+    if type(value) is not int or not 0 <= value < _LARGEST_ID:
+        raise FormatError(f"{name!r} is no number of tokens")
+    return value
 
 
 def _time(found: Mapping[str, Any], name: str) -> float:

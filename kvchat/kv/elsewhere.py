@@ -10,6 +10,8 @@ from kvchat.formats.past import Eviction
 from kvchat.kv.namespace import Namespace
 from kvchat.kv.store import Match, PageStore
 
+REASONS = ("cache type", "adapter", "positions", "version")
+
 
 def match_as(
     store: PageStore,
@@ -39,12 +41,21 @@ def reason_elsewhere(
     recurrent: bool = False,
 ) -> str | None:
     """Why these ids were not found beyond the first `tokens`, if pages of the same model in another configuration have
-    them: "cache type" or "version". `window`, `recurrent` as in `match_as`."""
-    reasons, own = set(), store.namespace
+    them: one of REASONS, that of the longest match. `window`, `recurrent` as in `match_as`."""
+    reasons: list[tuple[int, str]] = []
+    own = store.namespace
     for other in store.others:
         if other.fingerprint == own.fingerprint:
-            same = (other.type_k, other.type_v) == (own.type_k, own.type_v)
             found = match_as(store, other, ids, evictions=evictions, window=window, recurrent=recurrent)
             if found > tokens:
-                reasons.add("version" if same else "cache type")
-    return min(reasons, default=None)
+                reasons.append((found, _difference(other, own)))
+    return min(reasons, key=lambda each: (-each[0], REASONS.index(each[1])))[1] if reasons else None
+
+
+def _difference(other: Namespace, own: Namespace) -> str:
+    if other.lora != own.lora:
+        return "adapter"
+    if sorted(other.rope) != sorted(own.rope):
+        return "positions"
+    same = (other.type_k, other.type_v) == (own.type_k, own.type_v)
+    return "version" if same else "cache type"

@@ -16,7 +16,7 @@ from kvchat.kv.database import Database
 from kvchat.kv.folder import PageFolder
 from kvchat.kv.rows import LATEST, LONGEST, MOST, Row, check_row, scan
 
-VERSION = 4
+VERSION = 5
 
 _COLUMNS = ", ".join(field.name for field in fields(Row))
 _SELECT = f"SELECT {_COLUMNS} FROM pages"  # noqa: S608 (constants only)
@@ -24,7 +24,8 @@ _INSERT = (
     f"INSERT INTO pages ({_COLUMNS}) VALUES ({', '.join('?' * len(fields(Row)))}) "  # noqa: S608
     "ON CONFLICT (namespace, key) DO UPDATE SET kind = excluded.kind, parent = excluded.parent, "
     "tag = excluded.tag, ids = excluded.ids, position = excluded.position, complete = excluded.complete, "
-    "bytes = excluded.bytes, seconds = excluded.seconds, last_use = max(last_use, excluded.last_use)"
+    "bytes = excluded.bytes, seconds = excluded.seconds, last_use = max(last_use, excluded.last_use), "
+    "after = excluded.after"
 )
 _SCHEMA = (
     "DROP TABLE IF EXISTS pages",
@@ -42,17 +43,21 @@ _SCHEMA = (
         last_use REAL NOT NULL CHECK (last_use BETWEEN 0 AND {LATEST}),
         hits INTEGER NOT NULL CHECK (typeof(hits) = 'integer' AND hits BETWEEN 0 AND {MOST}),
         seconds_saved REAL NOT NULL CHECK (seconds_saved BETWEEN 0 AND {LONGEST}),
+        after BLOB NOT NULL CHECK (typeof(after) = 'blob' AND length(after) IN (0, 32)),
         draft INTEGER NOT NULL CHECK (draft IN (0, 1)),
         pinned INTEGER NOT NULL CHECK (pinned IN (0, 1)),
         PRIMARY KEY (namespace, key)
     ) WITHOUT ROWID""",
     "CREATE INDEX pages_by_parent ON pages (namespace, parent, kind, tag, ids)",
+    "CREATE INDEX pages_by_eviction ON pages (namespace, after) WHERE after != x''",
     "CREATE INDEX pages_by_use ON pages (draft DESC, last_use, position DESC, kind)",
     "CREATE INDEX pages_by_size ON pages (bytes)",
 )
 _LEAVES = (
     f"{_SELECT} AS page WHERE NOT pinned AND draft >= ? AND NOT EXISTS "  # noqa: S608
     "(SELECT 1 FROM pages AS child WHERE child.namespace = page.namespace AND child.parent = page.key) "
+    "AND NOT EXISTS (SELECT 1 FROM pages AS child WHERE child.after != x'' "
+    "AND child.namespace = page.namespace AND child.after = page.key) "
     "ORDER BY draft DESC, last_use, position DESC, kind LIMIT ?"
 )
 
@@ -113,7 +118,13 @@ class PageIndex:
         return self._database.read(work, [])
 
     def has_children(self, namespace: str, parent: bytes) -> bool:
-        return bool(self._select("WHERE namespace = ? AND parent = ? LIMIT 1", namespace, parent))
+        """Whether a page goes on after that one, at once or after an eviction."""
+        after = self._select("WHERE namespace = ? AND parent = ? LIMIT 1", namespace, parent)
+        return bool(after or self.behind_eviction(namespace, parent))
+
+    def behind_eviction(self, namespace: str, key: bytes) -> list[Row]:
+        """The pages that go on after something left the history of this key."""
+        return self._select("WHERE namespace = ? AND after = ? AND after != x''", namespace, key)
 
     def rows(self) -> list[Row]:
         """All pages of all namespaces, parents before children of one chain."""

@@ -5,8 +5,8 @@ Owns the walk along the chain keys; must not read page files: the index is belie
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -44,6 +44,11 @@ class Hit:
     def first(self) -> int:
         """The first token whose rows are taken from it."""
         return self.start + self.skip
+
+    @property
+    def key_after(self) -> bytes:
+        """Key of the history after the first `take` tokens."""
+        return _key_after(self.parent, self.tag, self.ids, self.take)
 
     def lacks(self, end: int, window: int) -> bool:
         """Whether the page does not have the rows of a window that the token after the first `end` looks back at."""
@@ -117,7 +122,7 @@ class Match:
     def followed_by(self, other: Match, namespace: str) -> Match:
         """These pages, and behind them what another namespace holds of the same ids."""
         more = [
-            replace(hit, namespace=namespace, skip=max(0, self.tokens - hit.start))
+            replace(hit, namespace=hit.namespace or namespace, skip=max(0, self.tokens - hit.start))
             for hit in other.hits
             if hit.start + hit.take > self.tokens
         ]
@@ -133,6 +138,20 @@ class Match:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Detour:
+    """What other namespaces hold of a history, around pages that this one never got, since something of them was gone
+    when its first rows came: `hits` by their first token, and the source that the rows of each token have here.
+    `first`: they come before pages of this namespace that are no longer, as when the cache type changed."""
+
+    hits: Mapping[int, Hit] = field(default_factory=dict)
+    sources: Sequence[str] = ()
+    first: bool = False
+
+
+NO_DETOUR = Detour()
+
+
 def longest_prefix(
     index: PageIndex,
     namespace: str,
@@ -140,13 +159,15 @@ def longest_prefix(
     ids: Sequence[int],
     distrusted: Collection[bytes],
     evictions: Sequence[Eviction] = (),
+    detour: Detour = NO_DETOUR,
 ) -> Match:
     """Follow full pages from `parent` on, then take what the best child of the last one has in common. `evictions`:
-    those of the history that is wanted; pages of which nothing is live in it need not be there.
+    those of the history that is wanted; pages of which nothing is live in it need not be there. `detour`: others that
+    need not, of which those are among the hits that lead to pages of this namespace.
 
     Computed rows (the empty tag) win over others that reach as far. Pages in `distrusted` do not exist.
     """
-    walk = _Walk(index, namespace, distrusted, [each for each in evictions if each.at <= len(ids)])
+    walk = _Walk(index, namespace, distrusted, [each for each in evictions if each.at <= len(ids)], detour)
     for span in spans(len(ids), evictions):
         for eviction in span.before:
             parent = chain_evict(parent, eviction.ranges)
@@ -154,6 +175,8 @@ def longest_prefix(
         if walk.at < span.end:
             break
     found = Match(tuple(walk.hits), walk.at, tuple(walk.gaps))
+    if walk.hits and walk.hits[-1].namespace:
+        found = found.upto(max((hit.start + hit.take for hit in walk.hits if not hit.namespace), default=0))
     return found.upto(found.usable(0))
 
 
@@ -161,12 +184,18 @@ class _Walk:
     """What was found so far: `hits`, of the first `at` tokens."""
 
     def __init__(
-        self, index: PageIndex, namespace: str, distrusted: Collection[bytes], evictions: Sequence[Eviction]
+        self,
+        index: PageIndex,
+        namespace: str,
+        distrusted: Collection[bytes],
+        evictions: Sequence[Eviction],
+        detour: Detour,
     ) -> None:
         self._index = index
         self._namespace = namespace
         self._distrusted = distrusted
         self._evictions = evictions
+        self._detour = detour
         self.hits: list[Hit] = []
         self.gaps: list[Gap] = []
         self.at = 0
@@ -177,18 +206,31 @@ class _Walk:
             end = min(self.at + PAGE_TOKENS, span.end)
             wanted = pack_ids(ids[self.at : end])
             row, take = _next(self._index, self._namespace, parent, wanted, self._distrusted)
-            until = self._gone(end) if take < end - self.at else None
-            if until is not None:
+            missing = take < end - self.at
+            around = self._around(wanted) if missing or self._detour.first else None
+            until = self._gone(end) if missing else None
+            if around is not None:
+                self.hits.append(around)
+                parent = chain_packed(parent, tag_of(self._detour.sources[self.at : end]), wanted)
+                take = end - self.at
+            elif until is not None:
                 self.gaps.append(Gap(self.at, end, until))
                 parent, take = chain_packed(parent, "", wanted), end - self.at
             elif row is not None:
                 facts = self.at, row.tokens, take, row.seconds, row.complete
                 self.hits.append(Hit(row.key, row.parent, row.tag, row.ids, *facts))
-                parent = _key_after(row, take)
+                parent = self.hits[-1].key_after
             self.at += take
             if self.at < end:
                 break
         return parent
+
+    def _around(self, wanted: bytes) -> Hit | None:
+        """The page of the detour with exactly these ids."""
+        hit = self._detour.hits.get(self.at)
+        if hit is None or 4 * hit.take < len(wanted) or not hit.ids.startswith(wanted):
+            return None
+        return replace(hit, take=len(wanted) // 4, skip=0)
 
     def _gone(self, end: int) -> int | None:
         """At how many tokens the last one of a page that ends here has left the history; None: not all leave."""
@@ -196,11 +238,9 @@ class _Walk:
         return next((at for at in ends if not live(self.at, end, dead(self._evictions, at))), None)
 
 
-def _key_after(row: Row, take: int) -> bytes:
-    """Key of the history after the first `take` tokens of a page."""
-    if take == row.tokens:
-        return row.key
-    return chain_packed(row.parent, tag_of(sources_of(row.tag, row.tokens)[:take]), row.ids[: 4 * take])
+def _key_after(parent: bytes, tag: str, ids: bytes, take: int) -> bytes:
+    """Key of the history after the first `take` tokens of a page with these packed ids, which comes after `parent`."""
+    return chain_packed(parent, tag_of(sources_of(tag, len(ids) // 4)[:take]), ids[: 4 * take])
 
 
 def _next(

@@ -25,7 +25,8 @@ class NewPage:
     """A page or a checkpoint to be written.
 
     `parent` is the key of the history before it, `position` that of the first token, `seconds` what computing it took,
-    `labels` facts that are worth knowing.
+    `labels` facts that are worth knowing. Where something left right before it, `after` is the key of what came before
+    that; it is empty else.
     """
 
     parent: bytes
@@ -36,6 +37,7 @@ class NewPage:
     labels: Mapping[str, str]
     seconds: float
     kind: Kind = "page"
+    after: bytes = b""
 
     @property
     def payload_bytes(self) -> int:

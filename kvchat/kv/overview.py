@@ -26,12 +26,12 @@ SHORT_KEY = 12  # hex digits
 class Chain:
     """A maximal run of pages without branching, so that pages which chats share are listed once.
 
-    `chain` is the beginning of its first page's key, `parent` that of the chain from which it branches off (None: it
-    begins a conversation, or what was before it is gone). `start` is the position of its first token, `hits` how often
-    it was reused, `last_use` seconds since the epoch. `bytes` are those of pages and checkpoints, `checkpoint_bytes`
-    those of its checkpoints (recurrent states) alone. `lineage`: the cache types from which its rows were transcoded,
-    empty when all were computed. `draft`: only a draft model has had a use for it. `model` and the types are empty when
-    nothing describes them.
+    `chain` is the beginning of its first page's key, `parent` that of the chain from which it branches off, or with
+    which it goes on after something was evicted (None: it begins a conversation, or what was before it is gone).
+    `start` is the position of its first token, `hits` how often it was reused, `last_use` seconds since the epoch.
+    `bytes` are those of pages and checkpoints, `checkpoint_bytes` those of its checkpoints (recurrent states) alone.
+    `lineage`: the cache types from which its rows were transcoded, empty when all were computed. `draft`: only a draft
+    model has had a use for it. `model` and the types are empty when nothing describes them.
     """
 
     chain: str
@@ -98,16 +98,16 @@ def _all(path: Path) -> list[ChainPages]:
 
 
 def _runs(rows: Sequence[Row]) -> Iterator[tuple[list[Row], str | None]]:
-    """Runs of pages, each with the name of the run from which it branches off."""
+    """Runs of pages, each with the name of the run from which it branches off, or goes on after an eviction."""
     children: defaultdict[tuple[str, bytes], list[Row]] = defaultdict(list)
     known = {(row.namespace, row.key) for row in rows}
     for row in rows:
-        children[row.namespace, row.parent].append(row)
-    pending: list[tuple[Row, str | None]] = [(row, None) for row in rows if (row.namespace, row.parent) not in known]
+        children[row.namespace, row.before].append(row)
+    pending: list[tuple[Row, str | None]] = [(row, None) for row in rows if (row.namespace, row.before) not in known]
     while pending:
         row, parent = pending.pop()
         run = [row]
-        while len(after := children[row.namespace, row.key]) == 1:
+        while len(after := children[row.namespace, row.key]) == 1 and not after[0].after:
             row = after[0]
             run.append(row)
         yield run, parent

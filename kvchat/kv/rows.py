@@ -5,6 +5,7 @@ Owns `Row`; must not know SQLite or budgets.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,10 +14,14 @@ from kvchat.formats.page import KEY_BYTES, KINDS, Kind, OtherVersionError, PageH
 from kvchat.kv.folder import FoundFile, PageFolder, is_namespace
 from kvchat.kv.pagefile import opened, read_header
 
+Key = bytes
+
 MOST = 2**50  # bytes of a page, positions, hits
 LONGEST = 1e15  # seconds
 ROLE, DRAFT = "role", "draft"  # label of pages that were saved for drafting, and its value
+AFTER = "after"  # label of pages right before which something was evicted: the key of what came before that, in hex
 LATEST = 1e11  # seconds since the epoch: year 5138, within what calendars can say
+_HEX_KEY = re.compile(f"[0-9a-f]{{{2 * KEY_BYTES}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +30,10 @@ class Row:
     epoch.
 
     `complete`: so many of its last tokens have all their rows; it is less where a window had left some behind when the
-    page was saved. `seconds` is what computing it took, `seconds_saved` what its reuse has saved so far. `draft`: only
-    a draft model has had a use for it, and it is the first to go. A page of another version of the format has no ids,
-    and `parent` is zero: it takes room on the disk, and more is not known.
+    page was saved. `seconds` is what computing it took, `seconds_saved` what its reuse has saved so far. `after`: see
+    `NewPage`; it is told, and proved by nothing. `draft`: only a draft model has had a use for it, and it is the first
+    to go. A page of another version of the format has no ids, and `parent` is zero: it takes room on the disk, and more
+    is not known.
     """
 
     namespace: str
@@ -43,12 +49,18 @@ class Row:
     last_use: float
     hits: int = 0
     seconds_saved: float = 0.0
+    after: Key = b""
     draft: bool = False
     pinned: bool = False
 
     @property
     def tokens(self) -> int:
         return len(self.ids) // 4
+
+    @property
+    def before(self) -> Key:
+        """Key of the page before it in the conversation."""
+        return self.after or self.parent
 
     @property
     def facts(self) -> tuple[object, ...]:
@@ -64,6 +76,7 @@ class Row:
             self.complete,
             self.bytes,
             self.seconds,
+            self.after,
         )
 
 
@@ -80,8 +93,14 @@ def row_of(header: PageHeader, size: int, last_use: float) -> Row:
         bytes=size,
         seconds=_within(header.seconds, LONGEST),
         last_use=_within(last_use, LATEST),
+        after=_key(header.labels.get(AFTER, "")),
         draft=header.labels.get(ROLE) == DRAFT,
     )
+
+
+def _key(text: str) -> bytes:
+    """The key that a label names; empty where it is none."""
+    return bytes.fromhex(text) if _HEX_KEY.fullmatch(text) else b""
 
 
 def row_of_other_version(found: FoundFile) -> Row:
@@ -92,7 +111,7 @@ def row_of_other_version(found: FoundFile) -> Row:
 
 def check_row(row: Row) -> Row:
     """The row itself. Raises FormatError when no page can have it: what stands in a damaged index is of any type."""
-    blobs = (row.key, row.parent, row.ids)
+    blobs = (row.key, row.parent, row.ids, row.after)
     counts = (row.position, row.complete, row.bytes, row.hits)
     times = ((row.seconds, LONGEST), (row.seconds_saved, LONGEST), (row.last_use, LATEST))
     if not (
@@ -102,6 +121,7 @@ def check_row(row: Row) -> Row:
         and isinstance(row.tag, str)
         and all(isinstance(blob, bytes) for blob in blobs)
         and len(row.key) == len(row.parent) == KEY_BYTES
+        and len(row.after) in (0, KEY_BYTES)
         and len(row.ids) % 4 == 0
         and all(isinstance(count, int) and 0 <= count <= MOST for count in counts)
         and all(isinstance(time, (int, float)) and 0 <= time <= most for time, most in times)

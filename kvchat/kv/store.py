@@ -26,16 +26,17 @@ from kvchat.formats.past import Eviction
 from kvchat.kv.budget import effective_budget, make_room
 from kvchat.kv.folder import PageFolder
 from kvchat.kv.index import PageIndex
-from kvchat.kv.matching import PAGE_TOKENS, Checkpoint, Hit, Match, longest_prefix, reachable
+from kvchat.kv.matching import NO_DETOUR, PAGE_TOKENS, Checkpoint, Detour, Hit, Match, longest_prefix, reachable
 from kvchat.kv.namespace import Namespace
 from kvchat.kv.newpage import NewPage, NewRows
 from kvchat.kv.pagefile import Wanted, opened, read_header, read_rows, verify_payload
 from kvchat.kv.problems import PageDamaged, PageMissing, StoreUnwritable
-from kvchat.kv.rows import DRAFT, ROLE, Row, check_name, row_of
+from kvchat.kv.rows import AFTER, DRAFT, ROLE, Row, check_name, row_of
 
 __all__ = [
     "PAGE_TOKENS",
     "Checkpoint",
+    "Detour",
     "Hit",
     "Match",
     "NewPage",
@@ -78,10 +79,17 @@ class PageStore:
         """
         return longest_prefix(self._index, self._id, parent or self._root, ids, self._distrusted, evictions)
 
-    def match_in(self, namespace: Namespace, ids: Sequence[int], *, evictions: Sequence[Eviction] = ()) -> Match:
-        """The longest prefix that pages of a namespace of this folder hold, from the beginning. Its hits do not say the
-        namespace: see `Match.followed_by`."""
-        return longest_prefix(self._index, namespace.id, namespace.root, ids, self._distrusted, evictions)
+    def match_in(
+        self,
+        namespace: Namespace,
+        ids: Sequence[int],
+        *,
+        evictions: Sequence[Eviction] = (),
+        detour: Detour = NO_DETOUR,
+    ) -> Match:
+        """The longest prefix that pages of a namespace of this folder hold, from the beginning. Its own hits do not say
+        the namespace: see `Match.followed_by`."""
+        return longest_prefix(self._index, namespace.id, namespace.root, ids, self._distrusted, evictions, detour)
 
     @property
     def others(self) -> list[Namespace]:
@@ -97,6 +105,15 @@ class PageStore:
         spaces = dict.fromkeys(hit.namespace for hit in match.hits)
         rows = [row for each in spaces for row in self._index.checkpoints(each or self._id, match.spans(each))]
         return reachable(match, [row for row in rows if row.key not in self._distrusted])
+
+    def goes_on_evicted(self, match: Match, ids: Sequence[int]) -> bool:
+        """Whether pages of this namespace go on with `ids` where `match` ended, but after an eviction there."""
+        if not match.hits:
+            return False
+        last = match.hits[-1]
+        wanted = pack_ids(ids[match.tokens : match.tokens + PAGE_TOKENS])
+        rows = self._index.behind_eviction(last.namespace or self._id, last.key_after)
+        return bool(wanted) and any(row.ids.startswith(wanted) or wanted.startswith(row.ids) for row in rows)
 
     def holds(self, pages: Iterable[tuple[bytes, int]], computed: int) -> int:
         """How many of the leading pages, given by their keys and ends, need not be put when what follows the first
@@ -236,6 +253,8 @@ class PageStore:
                 raise ValueError(f"{rows.cells} cells of {size} bytes, the layers have {group.payload_bytes}")
         if not page.ids:
             raise ValueError("page without tokens")
+        labels = dict(page.labels) | ({ROLE: DRAFT} if self._draft else {})
+        labels |= {AFTER: page.after.hex()} if page.after else {}
         return PageHeader(
             kind=page.kind,
             namespace=self._id,
@@ -244,7 +263,7 @@ class PageStore:
             ids=page.ids,
             position=page.position,
             groups=groups,
-            labels={**page.labels, ROLE: DRAFT} if self._draft else page.labels,
+            labels=labels,
             seconds=page.seconds,
         )
 

@@ -68,6 +68,11 @@ def _chain(index: PageIndex, source: Namespace, last: bytes) -> Sequence[Row]:
     key = last
     while key != source.root:
         row = index.get(source.id, key)
+        if row is not None and row.after:
+            raise KvchatError(
+                "tokens were evicted in this chain, and the part before that has other rows",
+                "its chat takes all of it along: open it and choose the type with /cache",
+            )
         if row is None:
             raise KvchatError(
                 "the beginning of this chain is not in the store any more",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -99,6 +101,25 @@ def test_a_debounced_change_is_not_written_twice_nor_late(store: StoreThread) ->
     store.debounce("key", 0, note(written, "final"))  # takes its place, at once
     store.run(ChatStore.latest).result(WAIT)
     assert written == ["a", "final"]
+
+
+def test_what_was_written_is_held_no_longer(store: StoreThread) -> None:
+    """An answer is saved every second, each time all of it: no copy waits for the garbage collector."""
+
+    class Text:
+        pass
+
+    text = Text()
+    held = weakref.ref(text)
+    gc.disable()
+    try:
+        store.debounce("a", 0.0, lambda store, text: None, text)
+        del text
+        store.run(lambda store: None).result(WAIT)
+        store.run(lambda store: None).result(WAIT)
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_order(store: StoreThread) -> None:

@@ -1,7 +1,9 @@
 """A chat that outgrows its context: `eviction_probe.py FOLDER POLICY TYPE MODEL...`, in a context of 512 cells.
 
 For each model: twelve turns, then one more in the chat as it stands, and in one that was reopened with what is on disk;
-and a turn that evicts and is taken back. After every turn the cells must hold what the log says, in position order.
+a turn that evicts and is taken back; one without any of the evictions; two turns without a page of what was moved; and
+what is found for a chat whose evicted text is another. After every turn the cells must hold what the log says, in
+position order.
 Prints JSON: model -> what was told. Exit code 1, with a reason, at once when the cells disagree.
 """
 
@@ -9,6 +11,7 @@ import json
 import random
 import shutil
 import sys
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -20,7 +23,9 @@ from kvchat.engine import llama
 from kvchat.engine.interrupt import Interrupt
 from kvchat.engine.scheduler import Scheduler
 from kvchat.engine.session import Session
-from kvchat.formats.past import live, resolve
+from kvchat.formats.past import READ, live, resolve
+from kvchat.kv.folder import PageFolder
+from kvchat.kv.index import PageIndex
 
 CONTEXT = 512
 WORDS = [
@@ -86,6 +91,8 @@ class Chat:
         wanted = [position for start, end in live(0, len(cells), memory.holes) for position in range(start, end)]
         rows = memory.live_rows("full")
         past, _ = resolve([token for each in self.messages for token in each.ids], self.log)
+        if not cells.past.root:  # of what was moved something was not to be had: it is computed anew
+            past = past.anew
         same = (cells.past.evictions, cells.past.root) == (past.evictions, past.root)
         if not same or memory.length != len(cells) or cells.live != len(wanted):
             raise SystemExit(f"{len(cells)} tokens, {memory.length} in the cells, {cells.live} live of {len(wanted)}")
@@ -116,6 +123,9 @@ def one(model, folder, policy, kind):
         "new": new_tokens(chat),
         "again": again(chat, folder, text(rng, 20), kind),
         "undone": undone(model, folder, policy, kind),
+        "taken back": all_taken_back(chat, folder.with_name(f"{folder.name} as it was"), text(rng, 20), kind),
+        "moved": without_moved(chat, folder.with_name(f"{folder.name} as it was"), rng, kind),
+        "stranger": stranger(chat, folder.with_name(f"{folder.name} as it was"), text(rng, 20), kind),
     }
     chat.close()
     return told
@@ -138,6 +148,49 @@ def again(chat, folder, words, kind):
     return {"here": asdict(here), "there": asdict(there), "same": same}
 
 
+def stranger(chat, folder, words, kind):
+    """What is found for a chat with the same log of which all is the same but one token, which was the first to leave:
+    tokens that come back, and those in front of that one."""
+    place = at = chat.log[0].ranges[0][0]
+    other = Chat(chat.model, folder, chat.policy, type_k=kind, type_v=kind).goes_on_as(chat)
+    for number, message in enumerate(chat.messages):
+        if at < len(message.ids):
+            ids = (*message.ids[:at], message.ids[at] ^ 1, *message.ids[at + 1 :])
+            other.messages = [*chat.messages[:number], replace(message, ids=ids), *chat.messages[number + 1 :]]
+            break
+        at -= len(message.ids)
+    usage, _ = other.ask(words, 1)
+    other.close()
+    return {"reused": usage.reused, "same": place, "computed": usage.computed, "tokens": usage.prompt_tokens}
+
+
+def without_moved(chat, folder, rng, kind):
+    """Two turns of a chat whose first page of moved rows is gone, each in a session of its own; None: no rows were
+    moved. What they computed, the key that their history begins with, and how many pages come right after that of what
+    was moved, before and afterwards."""
+    roots = [each.root for each in chat.log if each.root not in ("", READ)]
+    if not roots:
+        return None
+    told, root = [], bytes.fromhex(roots[-1])
+    there = [row for row in pages_in(folder) if row.parent == root]
+    for row in there:
+        (folder / "pages" / row.namespace / row.key.hex()[:2] / row.key.hex()).unlink()
+    before = chat
+    for _ in range(2):
+        other = Chat(chat.model, folder, chat.policy, type_k=kind, type_v=kind).goes_on_as(before)
+        usage, _ = other.ask(text(rng, 10), 4)
+        new, begins = len(other.messages[-2].ids), other.session._seat.cells.past.root.hex()
+        told.append({"computed": usage.computed, "new": new, "tokens": usage.prompt_tokens, "root": begins})
+        other.close()
+        before = other
+    return {"turns": told, "pages": [len(there), sum(row.parent == root for row in pages_in(folder))]}
+
+
+def pages_in(folder):
+    with closing(PageIndex(PageFolder(folder))) as index:
+        return index.rows()
+
+
 def undone(model, folder, policy, kind):
     """Two turns, a third one that evicts and is taken back, another third one; and that without what was taken back."""
     rng, results = random.Random(11), []
@@ -157,7 +210,16 @@ def undone(model, folder, policy, kind):
         chat.close()
     (ids, logits, usage), (others, plain, other) = results
     same = ids == others and bool(np.array_equal(logits, plain))
-    return {"same": same, "reused": usage.reused, "wanted": other.reused, "computed": usage.computed}
+    return {"same": same, "reused": usage.reused, "wanted": other.reused, "cuts": [usage.cut, other.cut]}
+
+
+def all_taken_back(chat, folder, words, kind):
+    """The next turn without any of the evictions, in a context that has room for all."""
+    other = Chat(chat.model, folder, "stop", context=4096, type_k=kind, type_v=kind).goes_on_as(chat)
+    other.log = ()
+    usage, _ = other.ask(words, 4)
+    other.close()
+    return {"reused": usage.reused, "wanted": chat.log[0].at, "cut": usage.cut}
 
 
 def main():

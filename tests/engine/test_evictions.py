@@ -57,11 +57,16 @@ def test_a_turn_computes_what_is_new(case):
 
 
 def test_what_is_evicted_goes_in_blocks(case):
-    """So that there is at most one eviction for 64 new tokens."""
+    """There is at most one eviction for 64 new tokens, wherever one begins to count: `number` evictions after another
+    one take as many blocks, the last of which a long question may cut short."""
     assert len(case["log"]) > 3
     assert all(tokens >= 64 for _, tokens, _ in case["log"])
     assert len(case["log"]) <= sum(case["new"]) / 64
     assert sum(turn["evicted"] for turn in case["turns"]) == sum(tokens for _, tokens, _ in case["log"])
+    places = [at for at, _, _ in case["log"]]
+    for number in range(1, len(places)):
+        apart = [later - at for at, later in zip(places, places[number:], strict=False)]
+        assert min(apart) >= 64 * (number - 1), number
 
 
 def test_a_reopened_chat_goes_on_as_one_that_stayed(case, short):
@@ -77,6 +82,32 @@ def test_undo_brings_back_the_state_from_before(case):
     undone = case["undone"]
     assert undone["same"]
     assert undone["reused"] >= undone["wanted"]
+    assert undone["cuts"] == [None, None]
+
+
+def test_without_its_evictions_a_chat_has_what_came_before_the_first_one(case):
+    """And it is told why the rest is computed again."""
+    back = case["taken back"]
+    assert back["reused"] == back["wanted"]
+    assert back["cut"] == "eviction taken back"
+
+
+def test_what_is_computed_in_place_of_moved_rows_does_not_bear_their_name(told):
+    """It is what the plain history of the same text has, and is found again as such."""
+    moved = told["sinks short-llama"]["moved"]
+    first, second = moved["turns"]
+    assert moved["pages"] == [1, 0]
+    assert first["root"] == second["root"] == ""
+    assert first["computed"] > first["tokens"] - 128  # a page, at most, is that of what came before the move
+    assert second["computed"] == second["new"] + 1
+    assert told["shift short-gemma3"]["moved"] is None
+
+
+def test_chats_that_differ_only_in_what_is_gone_share_nothing_behind_it(case):
+    """What is computed behind a token saw it, though it has left since."""
+    stranger = case["stranger"]
+    assert stranger["reused"] <= stranger["same"]
+    assert stranger["computed"] == stranger["tokens"] - stranger["reused"] > 300
 
 
 def test_positions_that_run_out_are_given_anew(short):

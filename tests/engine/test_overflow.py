@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kvchat.engine.overflow import BLOCK, SINKS, Evicting, Full, choose, runs
+from kvchat.engine.overflow import BLOCK, MARGIN, SINKS, Evicting, Full, choose, runs
 from kvchat.formats.past import Range, count, dead, joined, live
 
 SYSTEM = (0, 20)
@@ -57,13 +57,24 @@ def test_sinks_drops_the_oldest_tokens_after_the_first_ones() -> None:
 
 
 def test_sinks_makes_room_for_all_that_is_needed_and_keeps_a_window() -> None:
-    assert choose("sinks", full(needed=300), rising) == [(20, 320)]
+    assert choose("sinks", full(needed=200), rising) == [(20, 20 + 200 + MARGIN + BLOCK)]
+    assert choose("sinks", full(needed=300), rising) == [(20, 384)]  # all but the last 128
     assert choose("sinks", full(needed=400), rising) == []  # 364 may go: the last 128 stay
 
 
 def test_prune_lets_go_of_large_norms_down_to_its_budget() -> None:
     """512 + 1 - 384 = 129 tokens, the largest norms in front of the last 96 tokens, the window of a budget of 384."""
     assert choose("prune", full(), rising) == [(512 - 96 - 129, 512 - 96)]
+
+
+@pytest.mark.parametrize("policy", ["sinks", "prune"])
+@pytest.mark.parametrize("cells", [256, 384, 512, 4096])
+@pytest.mark.parametrize("needed", [1, 16, 64])
+def test_what_leaves_makes_room_for_a_block_behind_what_is_needed(policy: Evicting, cells: int, needed: int) -> None:
+    """Then 64 tokens more can come before the next eviction, which is made MARGIN cells ahead of need."""
+    case = full(length=cells - 20, cells=cells, needed=needed, budget=cells * 3 // 4)
+    left = case.used - count(choose(policy, case, rising))
+    assert cells - (left + needed) >= BLOCK + MARGIN
 
 
 def test_ranges_of_scattered_tokens() -> None:

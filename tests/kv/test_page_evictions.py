@@ -6,10 +6,13 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from kv_pages import Disk, all_rows, page, read
+from kv_pages import Disk, all_rows, page, page_files, read
 
 from kvchat.formats.page import chain_evict, chain_tokens
 from kvchat.formats.past import Eviction, count, dead, live, pages
+from kvchat.kv.folder import PageFolder
+from kvchat.kv.index import PageIndex
+from kvchat.kv.overview import chains
 from kvchat.kv.store import PAGE_TOKENS, PageStore
 from kvchat.kv.verify import verify
 
@@ -31,12 +34,13 @@ def put_history(
     keys: list[bytes] = []
     parent = store.namespace.root
     for number, (start, end) in enumerate(pages(len(ids), log, PAGE_TOKENS)):
+        after = parent if any(eviction.at == start for eviction in log) else b""
         for eviction in log:
             if eviction.at == start:
                 parent = chain_evict(parent, eviction.ranges)
         if number not in without:
             rows = None if window is None else min(window, end - start)
-            store.put(page(parent, ids[start:end], start, tag=tag, window=rows))
+            store.put(page(parent, ids[start:end], start, tag=tag, window=rows, after=after))
         parent = chain_tokens(parent, tag, ids[start:end])
         keys.append(parent)
     return keys
@@ -130,6 +134,45 @@ def test_of_a_window_only_what_the_next_token_looks_back_at_is_wanted(disk: Disk
     assert [(hit.start, hit.take, hit.complete) for hit in match.hits][-2:] == [(256, 44, 44), (300, 60, 50)]
     assert match.usable(51) == 360
     assert match.usable(52) == 300
+
+
+def test_chains_go_on_through_evictions(disk: Disk) -> None:
+    """Listed apart, since other tokens are live in them, and each with the one that it goes on from; also when the
+    index was lost."""
+    keys = put_history(disk.store(), IDS, [FIRST, SECOND])
+    for _ in range(2):
+        found = {chain.chain: chain for chain in chains(disk.folder)}
+        names = [keys[number].hex()[:12] for number in (0, 3, 5)]
+        assert {(name, chain.parent, chain.start, chain.tokens) for name, chain in found.items()} == {
+            (names[0], None, 0, 300),
+            (names[1], names[0], 300, 200),
+            (names[2], names[1], 500, 200),
+        }
+        disk.store().close()
+        (disk.folder / "index.db").unlink()
+
+
+def test_when_the_store_is_full_what_came_after_an_eviction_goes_before_what_it_needs(disk: Disk) -> None:
+    store = disk.store()
+    keys = put_history(store, IDS[:400], [FIRST])
+    index = PageIndex(PageFolder(disk.folder))
+    assert [row.key for row in index.leaves(9)] == [keys[3]]
+    assert [row.after for row in index.rows()] == [b"", b"", b"", keys[2]]
+    index.close()
+    longer = page(keys[1], [*IDS[256:300], *range(40)], 256)  # another chat, in which nothing was evicted there
+    store.put(longer)
+    assert found(store, IDS[:400], [FIRST]) == 400
+    assert keys[2].hex() in {file.name for file in page_files(disk.folder)}
+
+
+def test_what_was_computed_after_an_eviction_is_told_from_what_is_missing(disk: Disk) -> None:
+    store = disk.store()
+    put_history(store, IDS, [FIRST, SECOND])
+    for log, told in (([], True), ([FIRST], True), ([FIRST, SECOND], False), ([SECOND], True)):
+        assert store.goes_on_evicted(store.match(IDS, evictions=log), IDS) == told
+    other = [*IDS[:300], *range(200)]
+    assert not store.goes_on_evicted(store.match(other), other)
+    assert not store.goes_on_evicted(store.match(IDS[:299]), IDS[:299])
 
 
 def test_condemned_is_what_came_after_an_eviction_too(disk: Disk) -> None:

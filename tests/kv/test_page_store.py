@@ -311,5 +311,10 @@ def test_pages_of_another_configuration_are_named_as_the_reason(disk: Disk) -> N
     store = disk.store()
     assert reason_elsewhere(store, ids, 0) == "cache type"
     assert reason_elsewhere(disk.store(type_k="q8_0", type_v="q8_0", backend_version="9"), ids, 250) == "version"
+    adapted, turned = disk.store(lora="ab@1"), disk.store(rope=(("factors", "fixed"), ("freq_scale", 0.5)))
+    for own in (adapted, turned):
+        assert reason_elsewhere(own, ids, 0) == ("adapter" if own is adapted else "positions")
+    put_chat(adapted, list(range(250)))
+    assert reason_elsewhere(disk.store(), ids, 240) == "cache type"
     assert reason_elsewhere(store, ids, 300) is None
     assert reason_elsewhere(disk.store(fingerprint="cd" * 16), ids, 0) is None

@@ -12,9 +12,10 @@ from kv_shapes import shape
 from numpy_quants import NumpyQuants
 
 from kvchat.errors import FormatError, KvchatError
-from kvchat.formats.page import chain_tokens
+from kvchat.formats.page import chain_evict, chain_tokens
+from kvchat.formats.past import Eviction
 from kvchat.formats.rows import LayerShape
-from kvchat.kv.matching import Hit, Match
+from kvchat.kv.matching import Detour, Hit, Match
 from kvchat.kv.namespace import Namespace
 from kvchat.kv.newpage import NewPage, NewRows
 from kvchat.kv.overview import chain_pages, chains
@@ -136,6 +137,32 @@ def test_any_pages_of_several_namespaces_tile_the_history() -> None:
 # ------------------------------------------------------------------ what is there under a key
 
 
+def test_around_pages_that_were_never_written(f16: PageStore, q8: PageStore) -> None:
+    """f16 computed 300 tokens; some of them left, the type became q8_0, and 100 more came. What lies in q8_0 is behind
+    the eviction, and bears the tags of rows that came from f16."""
+    eviction = Eviction(300, ((4, 150),))
+    put_chat(f16, CHAT[:300])
+    parent = q8.namespace.root
+    for start, end in ((0, 128), (128, 256), (256, 300)):
+        parent = chain_tokens(parent, "f16", CHAT[start:end])
+    q8.put(page(chain_evict(parent, eviction.ranges), CHAT[300:], 300))
+    there = f16.match(CHAT, evictions=[eviction])
+    assert there.tokens == 300
+    hits = {hit.start: replace(hit, namespace=F16.id) for hit in there.hits}
+    assert q8.match_in(Q8, CHAT, evictions=[eviction]).tokens == 0
+    found = q8.match_in(Q8, CHAT, evictions=[eviction], detour=Detour(hits, ["f16"] * 300))
+    assert [(hit.start, hit.take, hit.namespace) for hit in found.hits] == [
+        (0, 128, F16.id),
+        (128, 128, F16.id),
+        (256, 44, F16.id),
+        (300, 100, ""),
+    ]
+    other = Detour(hits, ["q4_0"] * 300)  # rows that came another way are other rows, and lead to nothing
+    assert q8.match_in(Q8, CHAT, evictions=[eviction], detour=other) == Match()
+    damaged = Detour({**hits, 128: replace(hits[128], ids=hits[0].ids)}, ["f16"] * 300)
+    assert q8.match_in(Q8, CHAT, evictions=[eviction], detour=damaged) == Match()
+
+
 def test_what_is_held(f16: PageStore) -> None:
     pages = list(zip(put_chat(f16, CHAT[:300]), (128, 256, 300), strict=True))
     assert f16.holds(pages, 300) == 3
@@ -215,6 +242,14 @@ def test_a_beginning_that_is_gone(disk: Disk, f16: PageStore) -> None:
         read(f16, hit)
     with pytest.raises(KvchatError, match="beginning of this chain"):
         transcode_chain(disk.folder, 2**40, F16, keys[-1], Q8, transcoder())
+
+
+def test_a_chain_in_which_something_was_evicted_is_left_to_its_chat(disk: Disk, f16: PageStore) -> None:
+    keys = put_real(f16, CHAT[:128])
+    key = chain_evict(keys[-1], ((4, 100),))
+    f16.put(page(key, CHAT[128:200], 128, after=keys[-1]))
+    with pytest.raises(KvchatError, match="tokens were evicted"):
+        transcode_chain(disk.folder, 2**40, F16, chain_tokens(key, "", CHAT[128:200]), Q8, transcoder())
 
 
 def test_a_damaged_page_ends_it_and_what_is_before_it_stays(disk: Disk, f16: PageStore, q8: PageStore) -> None:
