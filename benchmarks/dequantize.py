@@ -6,6 +6,7 @@ python benchmarks/dequantize.py MODEL.gguf OUT.gguf
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import gguf
@@ -14,17 +15,25 @@ import numpy as np
 _OF_THE_WRITER = ("GGUF.", "general.architecture", "general.file_type", "general.quantization_version")
 
 
-def dequantize(source: Path, target: Path) -> None:
-    """Write `source` again with matrices in F16 and vectors in F32."""
+def dequantize(source: Path, target: Path, *, layers: int | None = None, noise: bool = False) -> None:
+    """Write `source` again with matrices in F16 and vectors in F32. `layers`: only the first ones. `noise`: matrices of
+    random numbers."""
     reader = gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())
+    architecture = reader.fields["general.architecture"].contents()
+    writer = gguf.GGUFWriter(target, architecture)
     for field in reader.fields.values():
         if not field.name.startswith(_OF_THE_WRITER):
             subtype = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
-            writer.add_key_value(field.name, field.contents(), field.types[0], subtype)
+            fewer = layers is not None and field.name == f"{architecture}.block_count"
+            writer.add_key_value(field.name, layers if fewer else field.contents(), field.types[0], subtype)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
+    numbers = np.random.default_rng(0)
     for tensor in reader.tensors:
+        if layers is not None and int((re.match(r"blk\.(\d+)\.", tensor.name) or [0, -1])[1]) >= layers:
+            continue
         values = gguf.dequantize(tensor.data, tensor.tensor_type)
+        if noise and values.ndim > 1:
+            values = numbers.normal(0.0, 0.02, values.shape)
         writer.add_tensor(tensor.name, values.astype(np.float16 if values.ndim > 1 else np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -1,14 +1,18 @@
 """Drafts against plain decoding in the same run: speed per task, equality of the tokens, the cost of checking.
 
     python benchmarks/draft.py [MODEL.gguf] [--mode ngram|model|auto] [--draft DRAFT.gguf] [--rounds N]
-    python benchmarks/draft.py --guess [MODEL.gguf]                     speed where all that is drafted is wrong
+    python benchmarks/draft.py --worst [MODEL.gguf]                     what "auto" costs where drafts are wrong
     python benchmarks/draft.py --equal [--draft DRAFT.gguf]             tokens with and without drafts
 
 Without a model: the built-in one, for speed its weights as F16. `--draft built-in`: that is the draft model, too.
 
 Speed: each question is answered greedily without drafts and with them, in turn. The ratio is that of decoded tokens per
-second; the median over the questions of a task, and the range. Equality: Q4_1 weights, q8_0 cache and flash attention,
-where a token in a batch is computed as it is alone: 20 questions, 200 tokens each.
+second; the median over the questions of a task, and the range. Worst: the free questions, 100 tokens each, with "auto":
+a lookup alone, one that drafts anything and seems to be sure, a draft model whose weights are random, and one that is
+the built-in model; first of all plain decoding against itself, which is noise. The ratio is that of the times of plain
+decoding and of "auto", by the clock and by the processor time of the process, which other programs disturb less; the
+order changes from pair to pair. Equality: Q4_1 weights, q8_0 cache and flash attention, where a token in a batch is
+computed as it is alone: 20 questions, 200 tokens each.
 """
 
 from __future__ import annotations
@@ -18,124 +22,23 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from dequantize import dequantize
+from draft_session import TASKS, Answered, Bench
 
-from kvchat.backend.protocol import Event, Generate, TextDelta, TurnFinished
-from kvchat.backend.values import DraftMode, EngineConfig, PromptMessage, Sampling, Usage
+from kvchat.backend.values import DraftMode, EngineConfig, Usage
 from kvchat.engine import llama
-from kvchat.engine.cost_measuring import measure_costs
-from kvchat.engine.drafting import Draft
-from kvchat.engine.interrupt import Interrupt
-from kvchat.engine.ngram import BOUNDS, NgramDrafter
-from kvchat.engine.scheduler import Scheduler
-from kvchat.engine.session import Session
-from kvchat.engine.tuning import Setting
+from kvchat.engine.draft_costs import MOST_TOKENS
 from kvchat.library.find import BUILT_IN, find_models
 from kvchat.machine import processor
 from kvchat.paths import Paths
 
-ROOT = Path(__file__).parents[1]
-TOKENS = 200
-
-_NOTES = (
-    "The garden behind the mill was laid out in four beds. The first bed held beans and peas, the second bed held "
-    "carrots and onions, the third bed held strawberries, and the fourth bed was left to the bees. Every morning "
-    "at six the miller opened the gate, filled two cans at the pump, and watered the beds in the same order. On "
-    "Sundays he only watered the strawberries. In June the first strawberries were ripe, and he sold them at the "
-    "market in Altdorf for three coins a basket. In July the beans followed, and in August the onions were hung "
-    "up to dry under the roof of the mill."
-)
-
-_LETTER = (
-    "Dear Mrs. Keller, thank you for your letter of 3 March about the repair of the tower clock. We have looked "
-    "at the clock on Tuesday. The large wheel is worn and must be replaced, the pendulum is fine, and the two "
-    "smaller wheels need new oil only. The new wheel will cost 420 francs, the work 180 francs, and the repair "
-    "will take about two weeks. If you agree, we will begin on 17 March, and the clock will strike again by "
-    "Easter. With kind regards, Anton Weber, clockmaker."
-)
-
-_CODE = (ROOT / "kvchat" / "engine" / "speed.py").read_text(encoding="utf-8")
-_CODE2 = (ROOT / "kvchat" / "engine" / "interrupt.py").read_text(encoding="utf-8")
-
-TASKS: dict[str, tuple[str, ...]] = {
-    "free chat": (
-        "Tell me a story about a lighthouse keeper.",
-        "What are the advantages of travelling by train?",
-        "Explain how a refrigerator works.",
-        "Why is the sky blue in the day and red in the evening?",
-        "Give me advice on how to learn the piano as an adult.",
-    ),
-    "summarise": tuple(
-        f"{text}\n\n{task}"
-        for text in (_NOTES, _LETTER)
-        for task in ("Summarise this text in three sentences.", "What is this text about?")
-    ),
-    "quote and edit": tuple(
-        f"{text}\n\n{task}"
-        for text in (_NOTES, _LETTER)
-        for task in (
-            "Repeat the text above word for word.",
-            "Copy the text above, but correct any spelling mistakes.",
-        )
-    ),
-    "code edit": tuple(
-        f"```python\n{code}```\n\n{task}"
-        for code in (_CODE, _CODE2)
-        for task in ("Write this file again, with a docstring for every function.", "Repeat this file without changes.")
-    ),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """One reply: its ids, and what it cost."""
-
-    ids: tuple[int, ...]
-    usage: Usage
-
-    @property
-    def speed(self) -> float:
-        """Decoded tokens per second; the first token comes with the prompt."""
-        return (self.usage.decode_tokens - 1) / self.usage.decode_seconds
-
-
-class Guesser(NgramDrafter):
-    """Drafts anything, and seems to be sure of it."""
-
-    def draft(self, ids: Sequence[int], most: int) -> Draft:
-        return Draft(tuple((31 * len(ids) + 17 * i) % 49_000 for i in range(most)), len(BOUNDS))
-
-
-class Bench:
-    """A session in this process."""
-
-    def __init__(self, config: EngineConfig) -> None:
-        self._events: list[Event] = []
-        self.interrupt = Interrupt()
-        self.session = Session(config, self.interrupt, lambda _: True, self._events.append)
-
-    def guess(self) -> None:
-        """Draft anything from now on."""
-        self.session._speculation.lookup = Guesser()
-
-    def ask(self, question: str, draft: DraftMode, tokens: int = TOKENS, seed: int | None = None) -> Answered:
-        """Every question is a chat of its own."""
-        self._events.clear()
-        sampling = Sampling(temperature=0 if seed is None else 0.8, seed=seed, max_tokens=tokens)
-        scheduler = Scheduler(self.session, self.interrupt, self._events.append)
-        scheduler.add(Generate("t", (PromptMessage("user", question),), sampling, draft=draft))
-        scheduler.run_next()
-        while self.session.aside is not None:  # a draft model reads on while the person does
-            self.session.advance_aside()
-        finished = next(event for event in self._events if isinstance(event, TurnFinished))
-        if finished.failure is not None:
-            raise SystemExit(f"error: {finished.failure.message}")
-        ids = tuple(token for event in self._events if isinstance(event, TextDelta) for token in event.ids)
-        return Answered(ids, finished.usage)
+WORST_TOKENS = 100
+LEAST = 0.97  # of the speed of plain decoding
 
 
 def speed(bench: Bench, mode: DraftMode, rounds: int) -> None:
@@ -163,13 +66,54 @@ def _counts(usage: Usage) -> tuple[int, int]:
     return usage.draft_proposed, usage.draft_accepted
 
 
-def costs(bench: Bench) -> str:
-    """The measured cost curve."""
-    session = bench.session
-    setting = Setting(session.context.flash, session.context.threads)
-    curve = measure_costs(session.model, session.config, setting, lambda: False)
-    session.learn_costs(curve)
-    return "  ".join(f"{n}: {curve[n - 1]:.2f}" for n in (1, 2, 3, 4, 6, 8, 12, 16)) if curve else "not measured"
+# ------------------------------------------------------------------ where drafts are wrong
+
+
+def worst(config: EngineConfig, home: Path, built_in: Path, rounds: int) -> None:
+    """Plain decoding against "auto", for each drafter that is mostly wrong."""
+    noise = home / "noise.gguf"
+    dequantize(built_in, noise, layers=4, noise=True)
+    drafters = {
+        "nothing": None,
+        "lookup": None,
+        "sure and wrong": None,
+        "random weights": noise,
+        "built-in model": built_in,
+    }
+    print(f"{'drafts of':16} {'clock':>6} {'range':>12} {'processor':>10} {'range':>12} {'checked':>8} {'stood':>6}")
+    for name, draft in drafters.items():
+        bench = Bench(replace(config, draft_path=str(draft) if draft else None))
+        with closing(bench.session):
+            bench.costs()
+            if name == "sure and wrong":
+                bench.guess()
+            bench.ask("Hello.", "off", 16)
+            _report(name, list(_pairs(bench, "off" if name == "nothing" else "auto", rounds)))
+
+
+def _pairs(bench: Bench, mode: DraftMode, rounds: int) -> Iterator[tuple[Answered, Answered]]:
+    """Each free question without drafts and with them, now in this order, now in the other."""
+    questions = [question for _ in range(rounds) for question in TASKS["free chat"]]
+    for number, question in enumerate(questions):
+        if number % 2:
+            yield bench.ask(question, "off", WORST_TOKENS), bench.ask(question, mode, WORST_TOKENS)
+        else:
+            drafted = bench.ask(question, mode, WORST_TOKENS)
+            yield bench.ask(question, "off", WORST_TOKENS), drafted
+
+
+def _report(name: str, pairs: Sequence[tuple[Answered, Answered]]) -> None:
+    clock = [drafted.speed / plain.speed for plain, drafted in pairs]
+    busy = [plain.processor / len(plain.ids) * len(drafted.ids) / drafted.processor for plain, drafted in pairs]
+    proposed, accepted = (sum(counts) for counts in zip(*(_counts(each.usage) for _, each in pairs), strict=True))
+    verdict = "" if max(map(statistics.median, (clock, busy))) >= LEAST else f"   below {LEAST}"
+    print(
+        f"{name:16} {statistics.median(clock):6.3f} {min(clock):5.2f} - {max(clock):4.2f} "
+        f"{statistics.median(busy):10.3f} {min(busy):5.2f} - {max(busy):4.2f} {proposed:8} {accepted:6}{verdict}"
+    )
+
+
+# ------------------------------------------------------------------ equality
 
 
 def equal(bench: Bench, modes: Sequence[DraftMode]) -> None:
@@ -177,24 +121,26 @@ def equal(bench: Bench, modes: Sequence[DraftMode]) -> None:
     questions += [
         f"Write a list of {n} things that {what}." for n, what in ((5, "are round"), (7, "fly"), (9, "float"))
     ]
+    bench.session.learn_costs((1.0,) * MOST_TOKENS)  # as if checking were free: all that is found is drafted
+    plain = [bench.ask(question, "off") for question in questions[:20]]
     for mode in modes:
         same = drafted = accepted = 0
-        for question in questions[:20]:
-            without, given = bench.ask(question, "off"), bench.ask(question, mode)
+        for question, without in zip(questions, plain, strict=False):
+            given = bench.ask(question, mode)
             same += without.ids == given.ids
             drafted += given.usage.draft_proposed
             accepted += given.usage.draft_accepted
-        print(f"{mode}: {same} of {len(questions[:20])} replies equal; {accepted} of {drafted} drafted tokens stood")
+        print(f"{mode}: {same} of {len(plain)} replies equal; {accepted} of {drafted} drafted tokens stood")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", type=Path)
     parser.add_argument("--equal", action="store_true")
-    parser.add_argument("--guess", action="store_true")
+    parser.add_argument("--worst", action="store_true")
     parser.add_argument("--mode", choices=("ngram", "model", "auto"), default="auto")
     parser.add_argument("--draft", help="a draft model, or built-in")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, help="how often each question is asked: 3, of --worst 2")
     parser.add_argument("--type", choices=("f16", "q8_0", "q4_0"), default="f16")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
@@ -208,29 +154,31 @@ def main() -> None:
             dequantize(model, home / "f16.gguf")
             model = home / "f16.gguf"
         cache, flash = ("q8_0", "on") if given.equal else (given.type, "auto")
-        bench = Bench(
-            EngineConfig(
-                str(model),
-                context=4096,
-                type_k=cache,
-                type_v=cache,
-                flash_attention=flash,
-                threads=given.threads,
-                extra_buffers=False,
-                kv_folder=str(home / "kv"),
-                draft_path=draft,
-            )
+        config = EngineConfig(
+            str(model),
+            context=4096,
+            type_k=cache,
+            type_v=cache,
+            flash_attention=flash,
+            threads=given.threads,
+            extra_buffers=False,
+            kv_folder=str(home / "kv"),
+            draft_path=draft,
         )
         threads = f"{given.threads} thread{'' if given.threads == 1 else 's'}"
         print(f"{time.strftime('%Y-%m-%d')}  {processor()}, {threads}, {model.name}, cache {cache}")
-        if given.equal:
-            equal(bench, ("ngram", "model", "auto") if draft else ("ngram", "auto"))
-        else:
-            print(f"cost of decoding n tokens at once against one: {costs(bench)}")
-            if given.guess:
-                bench.guess()
-            speed(bench, given.mode, given.rounds)
-        bench.session.close()
+        if given.worst:
+            worst(config, home, built_in, given.rounds or 2)
+            return
+        bench = Bench(config)
+        with closing(bench.session):
+            if given.equal:
+                equal(bench, ("ngram", "model", "auto") if draft else ("ngram", "auto"))
+            else:
+                curve = bench.costs()
+                told = "  ".join(f"{n}: {curve[n - 1]:.2f}" for n in (1, 2, 3, 4, 6, 8, 12, 16)) if curve else ""
+                print(f"cost of decoding n tokens at once against one: {told or 'not measured'}")
+                speed(bench, given.mode, given.rounds or 3)
 
 
 def _silent(_text: str, *, error: bool) -> None:

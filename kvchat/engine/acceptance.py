@@ -26,6 +26,7 @@ _REACH_OF_ANY = 4
 MOST = MOST_TOKENS - 1  # tokens of a draft
 _MEMORY_VERSION = 1
 _MOST_COUNT = 100.0
+_LONGEST_PAIR = 64  # characters
 
 
 @dataclass(slots=True)
@@ -44,10 +45,11 @@ class Odds:
 
 
 class Acceptance:
-    """The odds of one chat."""
+    """The odds of one chat. Those of a draft model are those of one `pair`, see `Drafter`; empty: it is not known."""
 
-    def __init__(self) -> None:
+    def __init__(self, pair: str = "") -> None:
         self._odds: dict[tuple[DrafterKind, int], Odds] = {}
+        self._pair = pair
 
     def learn(self, kind: DrafterKind, trust: int, tokens: int, stood: int, *, ended: bool = False) -> None:
         """Of a draft of so many tokens the first `stood` stood. `ended`: the reply ended before the others were tried.
@@ -59,6 +61,10 @@ class Acceptance:
         """Tokens that a decode with a draft of so many gives: the target's own one, and those that stand."""
         first, later = self._chances(kind, trust)
         return 1.0 + first * sum(later**n for n in range(tokens))
+
+    def chance(self, kind: DrafterKind, trust: int) -> float:
+        """How probable it is that the first token of a draft stands."""
+        return self._chances(kind, trust)[0]
 
     def reach(self, kind: DrafterKind, trust: int) -> int:
         """Tokens that the next draft of a class may have."""
@@ -87,17 +93,26 @@ class Acceptance:
         if not self._odds:
             return None
         odds = {f"{kind} {trust}": each.told() for (kind, trust), each in sorted(self._odds.items())}
-        return json.dumps({"v": _MEMORY_VERSION, "odds": odds}, separators=(",", ":"))
+        told: dict[str, object] = {"v": _MEMORY_VERSION, "odds": odds}
+        if self._pair:
+            told["pair"] = self._pair
+        return json.dumps(told, separators=(",", ":"))
 
     @classmethod
-    def recalled(cls, text: str | None) -> Acceptance:
-        """What another turn learned. Whatever is not in order is not known."""
-        made = cls()
+    def recalled(cls, text: str | None, pair: str = "") -> Acceptance:
+        """What another turn learned. Whatever is not in order is not known, nor is what was learned of another draft
+        model than that of `pair`; without a pair it is kept as it is."""
+        told = _told(text)
+        odds, before = told.get("odds"), told.get("pair")
+        before = before if isinstance(before, str) and len(before) <= _LONGEST_PAIR else ""
+        made = cls(pair or before)
         for kind, first in _FIRST.items():
+            if kind == "model" and before != made._pair:
+                continue
             for trust in (ANY, *range(len(first))):
-                odds = _read(_entries(text).get(f"{kind} {trust}"))
-                if odds is not None:
-                    made._odds[kind, trust] = odds
+                entry = _read(odds.get(f"{kind} {trust}")) if isinstance(odds, dict) else None
+                if entry is not None:
+                    made._odds[kind, trust] = entry
         return made
 
 
@@ -117,13 +132,12 @@ def _learn(odds: Odds, tokens: int, stood: int, *, ended: bool) -> None:
         odds.reach = min(MOST, odds.reach + tokens)
 
 
-def _entries(text: str | None) -> dict[str, object]:
+def _told(text: str | None) -> dict[str, object]:
     try:
         told = json.loads(text) if text else None
     except (ValueError, RecursionError):
         return {}
-    odds = told.get("odds") if isinstance(told, dict) and told.get("v") == _MEMORY_VERSION else None
-    return odds if isinstance(odds, dict) else {}
+    return told if isinstance(told, dict) and told.get("v") == _MEMORY_VERSION else {}
 
 
 def _read(entry: object) -> Odds | None:

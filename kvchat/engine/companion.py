@@ -6,7 +6,7 @@ Owns its lifetime, which ends before that of the target. Must not decide whether
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from kvchat.backend.protocol import Event, Loading
 from kvchat.backend.values import DraftInfo, EngineConfig
@@ -16,6 +16,7 @@ from kvchat.engine.draft_model import DraftModel
 from kvchat.engine.interrupt import Interrupt
 from kvchat.engine.seat import Seat
 from kvchat.errors import KvchatError
+from kvchat.formats.past import Past
 
 NAME = "draft model"  # of what is done beside the chat
 
@@ -69,10 +70,10 @@ class Companion:
         if self.model is not None:
             self.model.keep(keep)
 
-    def follow(self, ids: Sequence[int], *, read: bool) -> None:
-        """The target holds `ids`, all of it text that is committed. `read`: also what is not on disk."""
+    def follow(self, past: Past, *, read: bool) -> None:
+        """The target holds `past`, all of it text that is committed. `read`: also what is not on disk."""
         if self.model is not None:
-            self.model.follow(ids, read=read)
+            self.model.follow(past, read=read)
 
     def advance(self) -> None:
         """Read a little. An interruption is no matter, and one that fails is not asked again before the next turn."""

@@ -6,7 +6,8 @@ must not measure, draft or decode.
 A draft of k tokens pays when the tokens that it is expected to give, over the cost of its decode relative to a plain
 one, are more than one. Classes of drafts that do not pay are not used; a lookup, which costs nothing, is then watched
 instead: what the model says next tells whether it would have stood. What costs time is tried again only as far as the
-account allows.
+account allows. It is kept twice, for the session and for the turn, so that a short reply does not pay for what a long
+one had saved up.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvchat.engine.acceptance import ANY, Acceptance
-from kvchat.engine.draft_costs import CostCurve, PlainStep
+from kvchat.engine.draft_costs import MOST_TOKENS, CostCurve, PlainStep
 from kvchat.engine.drafting import DrafterKind
 
 _PAYS = 1.03  # tokens per cost from which on a draft is used
 _SURE = 1.2  # and from which on, with _EVIDENCE, its risk does not count
 _EVIDENCE = 4.0  # drafts
-_SHARE = 0.015  # of the decode time may be lost
-_FIRST_CREDIT = 2.0  # plain steps that may be lost at once
+_RIGHT = 0.75  # of first tokens that are right
+_SHARE = 0.015  # of the decode time of a session may be lost
+_TURN_SHARE = 0.025  # and of that of a turn
+_FIRST_CREDIT = 0.25  # plain steps that a session may lose at its beginning
+_TURN_CREDIT = 0.6  # and a turn, of what the session has: less than 3 % of 30 tokens
 _MOST_CREDIT = 8.0  # plain steps that are saved up for later losses
-_LEAST_RISK = 1.5  # plain steps that one draft may always risk while the account is not in debt
 _PROOF = 3.0  # plain steps that watched drafts would have gained: then the account is out of debt
 _PLAIN_EVERY = 48  # verifications: then a plain step shows what it costs at the depth reached
 _FIRST_TOKEN = 0.5  # a draft model reads what was said since, and so its first token takes so much more than others
@@ -53,14 +56,15 @@ class DraftControl:
         self._shown = 0.0  # plain steps that watched drafts would have gained
         self._extra = 0.0  # plain steps that a draft costs beside its decode: copies, tokens that are decoded again
         self._token_seconds: dict[DrafterKind, float] = {}  # that drafting one token more takes
-        self._read_seconds = 0.0  # that reading a token of the past takes a draft model
         self.begin(None, forced=False)
 
-    def begin(self, memory: str | None, *, forced: bool) -> None:
+    def begin(self, memory: str | None, *, forced: bool, pair: str = "", share: float = 0.0) -> None:
         """A turn begins. `memory`: what an earlier turn of the chat told. `forced`: drafts are wanted whether they pay
-        or not; only their length is chosen."""
+        or not; only their length is chosen. `pair`, `share`: those of the draft model, see
+        `Drafter`."""
         self._forced = forced
-        self.acceptance = Acceptance.recalled(memory)
+        self._share = share
+        self.acceptance = Acceptance.recalled(memory, pair)
         self._fresh = True
         self._spent = 0.0  # seconds of all steps of the turn
         self._gained = 0.0  # seconds that they would have taken more without drafts, negative for a loss
@@ -75,31 +79,49 @@ class DraftControl:
 
     def length(self, kind: DrafterKind, trust: int, most: int, *, drafted: bool = False) -> int:
         """Tokens of a draft that are worth it, at most `most`; 0: none. `trust` ANY: before it is drafted. `drafted`:
-        what drafting took is spent already."""
+        what drafting took is spent already, and was allowed with what checking may cost."""
         if most < 1:
             return 0
         each = 0.0 if drafted else self._each(kind)
         reach = min(most, self.acceptance.reach(kind, trust))
+        if kind == "model" and kind not in self._token_seconds:
+            reach = 1  # what drafting takes is not known
         rates = {k: self._rate(kind, trust, k, each) for k in range(1, reach + 1)}
         best = max(rates, key=lambda k: rates[k])
         if self._forced:
             return best
-        if rates[best] < _PAYS:
-            return 1 if each and self._allows(self._risk(1, each)) else 0
-        if rates[best] >= _SURE and self.acceptance.evidence(kind, trust) >= _EVIDENCE and self._credit is not None:
+        if kind == "model" and drafted:
+            return best if rates[best] >= _PAYS else 0
+        known, chance = self.acceptance.evidence(kind, trust) >= _EVIDENCE, self.acceptance.chance(kind, trust)
+        if rates[best] < _PAYS:  # what is right so often is checked now and then: the cost may be another by now
+            return 1 if (each or (known and chance >= _RIGHT)) and self._allows(self._risk(1, each)) else 0
+        if rates[best] >= _SURE and known and self._credit is not None:
             return best if self._credit > 0 or self._proven() else 0
-        return next((k for k in range(best, 0, -1) if rates[k] >= _PAYS and self._allows(self._risk(k, each))), 0)
+        # A lookup is watched for nothing until it is known; a draft model that is never used would never be.
+        doubt = 1.0 if kind == "ngram" else 1.0 - chance
+        return next(
+            (k for k in range(best, 0, -1) if rates[k] >= _PAYS and self._allows(doubt * self._risk(k, each))), 0
+        )
 
-    def may_read(self, tokens: int) -> bool:
-        """Whether a draft model may read so many tokens of the past, on the person's time."""
+    @property
+    def reading(self) -> float:
+        """Seconds that reading a token of the past takes a draft model of which nothing is known: as if it were as
+        large as the model, and read as many tokens at once as the cost curve knows."""
+        return self.plain.seconds * self.costs.at(MOST_TOKENS) / MOST_TOKENS
+
+    def may_catch_up(self, seconds: float) -> bool:
+        """Whether a draft model may take so long, on the person's time, for bringing back and reading the past."""
         if self._forced:
             return True
-        cost = tokens * (self._read_seconds or 0.1 * self.plain.seconds)
-        if self._allows(cost / max(self.plain.seconds, 1e-9)):
+        if not self.plain.seconds:
+            return False
+        cost = seconds / self.plain.seconds
+        if self._allows(cost):
             return True
         rate = max(self._rate("model", ANY, k, self._each("model")) for k in (1, 2, 4))
         proven = self.acceptance.evidence("model", ANY) >= _EVIDENCE
-        return proven and cost <= _HORIZON * (rate - 1.0) * self.plain.seconds
+        drafts = min(_HORIZON, self._spent / self.plain.seconds)  # a reply goes on about as long as it is by now
+        return proven and cost <= drafts * (rate - 1.0)
 
     def believes_in(self, kind: DrafterKind) -> bool:
         """Whether drafts of this kind are thought to pay, by what is known."""
@@ -162,12 +184,6 @@ class DraftControl:
         if not tokens and kind == "model":
             self.acceptance.learn(kind, ANY, 0, 0)
 
-    def read(self, tokens: int, seconds: float) -> None:
-        """A draft model read so many tokens of the past."""
-        self._book(seconds, -seconds)
-        each = seconds / max(tokens, 1)
-        self._read_seconds += (_WEIGHT if self._read_seconds else 1.0) * (each - self._read_seconds)
-
     # ---------------------------------------------------------------- the account
 
     def _book(self, seconds: float, gain: float) -> None:
@@ -181,8 +197,8 @@ class DraftControl:
         """Whether so many plain steps may be lost."""
         if self._credit is None:
             return False
-        steps = self._credit / self.plain.seconds
-        return risk <= steps or (steps > 0 and risk <= _LEAST_RISK) or self._proven()
+        turn = max(_TURN_CREDIT * self.plain.seconds, _TURN_SHARE * self._spent) + self._gained
+        return risk * self.plain.seconds <= min(self._credit, turn) or self._proven()
 
     def _proven(self) -> bool:
         if self._shown < _PROOF or self._credit is None:
@@ -203,4 +219,4 @@ class DraftControl:
         """Plain steps that drafting one token more takes."""
         if not self.plain.seconds or kind == "ngram":
             return 0.0
-        return self._token_seconds.get(kind, 0.2 * self.plain.seconds) / self.plain.seconds
+        return self._token_seconds.get(kind, self._share * self.plain.seconds) / self.plain.seconds

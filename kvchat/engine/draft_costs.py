@@ -12,7 +12,7 @@ from kvchat.kv.fit import OUTPUTS
 MOST_TOKENS = OUTPUTS  # of one verification: the last token of the text and the drafted ones
 _SLOPE_CPU, _SLOPE_GPU = 0.5, 0.05  # cost of one token more before anything was measured
 _LEAST_SLOPE = 0.01
-_MOST_CORRECTION = 20.0  # by a first measurement
+_MOST_CORRECTION = 20.0  # by a first measurement of what is only assumed of a GPU; on a CPU it is an outlier
 _WEIGHT = 0.2  # of the newest measurement in an average
 _PLAIN_WEIGHT = 0.1
 _OUTLIER = 2.5  # a measurement counts at most so much more than the average: another program had the processor
@@ -28,6 +28,7 @@ class CostCurve:
         given = [*measured[:MOST_TOKENS], *line[len(measured) :]]
         self._curve = [max(cost, 1.0 + _LEAST_SLOPE * n) for n, cost in enumerate(given)]
         self._correction: dict[int, float] = {}
+        self._most = _MOST_CORRECTION if on_gpu and not measured else _OUTLIER
 
     def at(self, tokens: int) -> float:
         """c(n) for 1 to MOST_TOKENS tokens. Where n itself was not seen yet the nearest one that was corrects it."""
@@ -44,7 +45,7 @@ class CostCurve:
         seen = max(0.0, ratio - 1.0) / (self._curve[tokens - 1] - 1.0)
         before = self._correction.get(tokens)
         if before is None:
-            self._correction[tokens] = 0.5 + 0.5 * min(seen, _MOST_CORRECTION)
+            self._correction[tokens] = 0.5 + 0.5 * min(seen, self._most)
         else:
             self._correction[tokens] = before + _WEIGHT * (min(seen, _OUTLIER * max(before, 0.2)) - before)
 

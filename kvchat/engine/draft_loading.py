@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from kvchat.backend.values import EngineConfig
+from kvchat.backend.values import EngineConfig, Rope
 from kvchat.engine.draft_model import DraftModel
 from kvchat.engine.interrupt import Interrupt
 from kvchat.engine.model import Model
 from kvchat.engine.pairing import check_pair
 from kvchat.engine.seat import Seat
 from kvchat.errors import KvchatError
-from kvchat.formats.gguf import PART_NAME, model_name
+from kvchat.formats.gguf import model_name
+from kvchat.formats.gguf_split import model_files
 from kvchat.kv.fit import draft_context
 from kvchat.kv.geometry import Geometry
 from kvchat.kv.needs import Subject, subject
@@ -29,7 +30,7 @@ def draft_subject(config: EngineConfig) -> Subject | None:
         return None
     path = Path(config.draft_path)
     try:
-        files = _files(path)
+        files = model_files(path)
         return subject(model_name(path), files, sum(file.stat().st_size for file in files))
     except (KvchatError, OSError):
         return None
@@ -39,7 +40,8 @@ def load_draft(config: EngineConfig, target: Seat, interrupt: Interrupt) -> Draf
     """Load the draft model of `config`, which names one, and build its context. Raises KvchatError, which begins with
     "draft model", when it cannot be loaded, fits badly, or does not belong to the target."""
     name = model_name(Path(config.draft_path or ""))
-    alone = replace(config, model_path=config.draft_path or "", draft_path=None)
+    # Adapters and positions are those of the target; what they would do to another model nobody has said.
+    alone = replace(config, model_path=config.draft_path or "", draft_path=None, lora=(), rope=Rope())
     try:
         model = Model(alone, lambda _: not interrupt.closing)
         try:
@@ -51,7 +53,9 @@ def load_draft(config: EngineConfig, target: Seat, interrupt: Interrupt) -> Draf
     except KvchatError as error:
         raise KvchatError(f"draft model {name}: {error.message}", error.hint) from None
     seat.context.set_threads(target.context.threads)
-    return DraftModel(seat, target.model.native.vocab_size)
+    pair = f"{model.fingerprint[:8]} {target.model.fingerprint[:8]}"
+    share = model.native.bytes / max(target.model.native.bytes, 1)
+    return DraftModel(seat, target.model.native.vocab_size, pair=pair, share=share)
 
 
 def _beside(config: EngineConfig, shape: Geometry, cells: int) -> EngineConfig:
@@ -59,14 +63,3 @@ def _beside(config: EngineConfig, shape: Geometry, cells: int) -> EngineConfig:
     if shape.refusal(config.type_k, config.type_v, config.flash_attention) is not None:
         config = replace(config, type_k="f16", type_v="f16")
     return replace(config, context=draft_context(shape, cells))
-
-
-def _files(path: Path) -> list[Path]:
-    """All parts of a model that may be split."""
-    part = PART_NAME.fullmatch(path.stem)
-    if part is None:
-        return [path]
-    return [
-        path.with_name(f"{part['stem']}-{number:05}-of-{part['parts']}{path.suffix}")
-        for number in range(1, int(part["parts"]) + 1)
-    ]

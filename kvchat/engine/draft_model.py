@@ -1,7 +1,9 @@
 """A smaller model of the same vocabulary, that drafts greedily: its cells, its pages, and what it has read of the chat.
 
 Owns the draft model's context, which follows the target's ids and lives as the target's does: a resident prefix, pages
-on disk, checkpoints where its state is recurrent. Must not know the target's cells, or whether its drafts pay. What it
+on disk, checkpoints where its state is recurrent. What leaves the target's context leaves this one too, at the same
+place, so that it is never read again for that; a recurrent state keeps it, as long as there is room. Where the target
+gives its tokens new positions, they are read anew. Must not know the target's cells, or whether its drafts pay. What it
 reads in a turn is bounded; the rest it reads while nobody wants the engine.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -17,16 +20,18 @@ import numpy.typing as npt
 from kvchat.backend.values import DraftInfo
 from kvchat.engine.cells import common
 from kvchat.engine.context import Aborted
-from kvchat.engine.drafting import Draft, DrafterKind
+from kvchat.engine.drafting import Draft, DrafterKind, Reach
 from kvchat.engine.seat import Seat
 from kvchat.errors import KvchatError
 from kvchat.formats.gguf import model_name
-from kvchat.formats.past import Past
-from kvchat.kv.fit import draft_context
+from kvchat.formats.past import Eviction, Past, shared
 
 READ_AT_ONCE = 32  # tokens of the past that are read in one call while a turn waits
 LEAST_CERTAIN = 0.25  # a draft ends before a token to which its own model gives a smaller probability
 TRUST = (0.5, 0.8)  # probabilities of the first token that part the classes of drafts
+_RESTORED = 1e9  # bytes of pages that come back from the disk in a second, at least
+_TIMED = 8  # tokens that are read at once from which on the time for one is that of reading the past
+_WEIGHT = 0.2  # of the newest measurement
 
 _Stage = Literal["restore", "restore only", "read", "done"]
 
@@ -36,14 +41,18 @@ class DraftModel:
 
     kind: DrafterKind = "model"
 
-    def __init__(self, seat: Seat, vocabulary: int) -> None:
-        """`seat` and its model are its own, and are closed with it. `vocabulary`: tokens that the target knows."""
+    def __init__(self, seat: Seat, vocabulary: int, *, pair: str, share: float) -> None:
+        """`seat` and its model are its own, and are closed with it. `vocabulary`: tokens that the target knows. `pair`,
+        `share`: see `Drafter`."""
         self.seat = seat
+        self.pair = pair
+        self.share = share
+        self.read_seconds = 0.0
         self._native = seat.model.native
         self._vocabulary = min(vocabulary, self._native.vocab_size)
-        self._room = draft_context(seat.model.geometry, seat.context.cells)
+        self._log: tuple[Eviction, ...] = ()  # what left the target
         self._keeps = True
-        self._told: list[int] = []  # ids of committed text, which may be kept on disk
+        self._told = Past(())  # committed text, which may be kept on disk
         self._agreed = 0  # so many leading cells hold the ids of the last call
         self._stage: _Stage = "done"
 
@@ -67,33 +76,56 @@ class DraftModel:
         """Whether the next turn reuses and saves KV."""
         self._keeps = keep
 
+    def reach(self, ids: Sequence[int]) -> Reach:
+        """What is resident of `ids` and what pages hold."""
+        if not self._keeps or not self._can_read(ids):
+            return Reach(0)
+        start = self.seat.reuser.plan(Past(ids, self._log).upto(len(ids) - 1), len(ids))
+        size = self.seat.context.allocated_bytes / self.seat.context.cells  # of a token
+        return Reach(start.end, (start.end - start.kept) * size / _RESTORED)
+
+    def evicted(self, log: Sequence[Eviction]) -> None:
+        """What shall leave here, too; where it can."""
+        self._log = self._leaving(log)
+
+    def _leaving(self, log: Sequence[Eviction]) -> tuple[Eviction, ...]:
+        memory = self.seat.cells.memory
+        return tuple(log) if memory.layout.parts and not memory.recurrent else ()
+
     def begin(self, ids: Sequence[int]) -> None:
         """Bring back what is kept of `ids`. Raises KvchatError when they cannot be drafted after."""
         self._stage = "done"
         if not self._can_read(ids):
             raise KvchatError("the draft model lacks a token of this chat", "the chat goes on without it")
-        self.seat.reuser.prepare(Past(ids), len(ids), keep=self._keeps)
+        self.seat.reuser.prepare(Past(ids, self._log), len(ids), keep=self._keeps)
         self._agreed = len(self.seat.cells)
 
     def behind(self, ids: Sequence[int]) -> int:
         """Tokens of `ids` before the last one that are to be read; 0 also where they are more than it can hold."""
-        fits = len(ids) <= self._room
-        return max(0, len(ids) - 1 - self._shared(ids)) if fits else 0
+        past = Past(ids, self._log)
+        fits = len(ids) <= self._room(past)
+        return max(0, len(ids) - 1 - self._shared(past)) if fits else 0
 
     def draft(self, ids: Sequence[int], most: int) -> Draft:
         """Greedy tokens, until one is uncertain, is unknown to the target or ends the reply."""
-        cells = self.seat.cells
-        room = self._room - len(ids) + 1  # the last drafted token needs no cell
+        cells, past = self.seat.cells, Past(ids, self._log)
+        room = self._room(past) - len(ids) + 1  # the last drafted token needs no cell
         if room < 1 or not self._can_read(ids[self._agreed :]):
             return Draft()
-        cells.truncate(min(self._shared(ids), len(ids) - 1))
-        missing = ids[len(cells) :]
-        self._read(missing[:READ_AT_ONCE], output=len(missing) <= READ_AT_ONCE)
-        self._agreed = len(cells)
-        if len(missing) > READ_AT_ONCE:
+        cells.truncate(min(self._shared(past), len(ids) - 1))
+        if not self._catch_up(past):
             return Draft()
         cells.take_snapshot()
         return self._guess(min(most, room))
+
+    def _catch_up(self, past: Past) -> bool:
+        """Read what is missing of a history, as far as it goes in one call. Whether all of it is there."""
+        cells, most = self.seat.cells, len(self.seat.cells) + READ_AT_ONCE
+        while (start := len(cells)) < min(len(past.ids), most):
+            end = min(self._let_go(past), most)
+            self._read(past.ids[start:end], output=end == len(past.ids))
+        self._agreed = len(cells)
+        return len(cells) == len(past.ids)
 
     def _guess(self, most: int) -> Draft:
         tokens: list[int] = []
@@ -113,14 +145,14 @@ class DraftModel:
     def finish(self, ids: Sequence[int]) -> None:
         """The turn is over. What it did not read of `ids` it reads by and by, unless they are not to be kept."""
         if self._keeps:
-            self.follow(ids)
+            self.follow(Past(ids, self._log))
 
     # ---------------------------------------------------------------- between turns
 
-    def follow(self, ids: Sequence[int], *, read: bool = True) -> None:
-        """`ids` are those of committed text, with which the target will go on: what `advance` is to bring back and,
-        with `read`, to compute as far as it is not on disk."""
-        self._told = list(ids)
+    def follow(self, past: Past, *, read: bool = True) -> None:
+        """`past` is committed text, with which the target will go on: what `advance` is to bring back and, with `read`,
+        to compute as far as it is not on disk."""
+        self._told = Past(tuple(past.ids), self._leaving(past.evictions))
         self._stage = "restore" if read else "restore only"
 
     def rest(self) -> None:
@@ -135,17 +167,17 @@ class DraftModel:
     def advance(self) -> None:
         """One step towards what was told: bring it back from the disk, read a chunk of the rest, at last save it.
         Raises Aborted, after which it can go on, or KvchatError."""
-        ids = self._told[: self._room]
-        start = len(self.seat.cells)
+        past = self._told.upto(self._room(self._told))
+        ids, start = past.ids, len(self.seat.cells)
         if not self._can_read(ids):
             self._stage = "done"
         elif self._stage in ("restore", "restore only"):
             # the last id of a prompt is never restored, since its logits are wanted; here none are, so one is added
-            self.seat.reuser.prepare(Past([*ids, 0]), len(ids), keep=True)
+            self.seat.reuser.prepare(replace(past, ids=(*ids, 0)), len(ids), keep=True)
             self._stage = "read" if self._stage == "restore" else "done"
         elif start < len(ids):
             chunk = self.seat.context.chunk
-            self._read(ids[start : start - start % chunk + chunk], output=False)
+            self._read(ids[start : min(start - start % chunk + chunk, self._let_go(past))], output=False)
             self.seat.cells.take_snapshot()
         else:
             self._stage = "done"
@@ -156,7 +188,7 @@ class DraftModel:
         cells, saver = self.seat.cells, self.seat.saver
         if saver is None or not self._keeps:
             return
-        cells.truncate(common(cells.ids, self._told))
+        cells.truncate(cells.reachable(*shared(cells.past, self._told)))
         saver.begin()
         state = cells.take_snapshot() or cells.last_snapshot
         if state is not None and state.length == len(cells):
@@ -165,9 +197,35 @@ class DraftModel:
 
     # ---------------------------------------------------------------- reading
 
-    def _shared(self, ids: Sequence[int]) -> int:
-        """How many leading cells hold `ids`."""
-        return self._agreed + common(self.seat.cells.ids[self._agreed :], ids[self._agreed :])
+    def _room(self, past: Past) -> int:
+        """How many leading tokens of a history there is room for, with what leaves on the way."""
+        cells = room = self.seat.context.cells
+        for eviction in past.evictions:
+            if eviction.at > room:
+                break
+            cells += eviction.tokens
+            room = cells
+        return min(room, self.seat.model.geometry.context_trained or room)
+
+    def _let_go(self, past: Past) -> int:
+        """Let go of what leaves at this point of a history; up to which token it can be read then."""
+        cells, saver = self.seat.cells, self.seat.saver
+        while (there := len(cells.past.evictions)) < len(past.evictions):
+            eviction = past.evictions[there]
+            if eviction.at > len(cells):
+                return min(eviction.at, len(past.ids))
+            if saver is not None and self._keeps:
+                saver.begin()
+                saver.before_eviction()
+            cells.evict(eviction.ranges)
+        return len(past.ids)
+
+    def _shared(self, past: Past) -> int:
+        """To how many tokens of a history the cells can be cut."""
+        cells = self.seat.cells
+        if cells.past.evictions == past.evictions:
+            return self._agreed + common(cells.ids[self._agreed :], past.ids[self._agreed :])
+        return cells.reachable(*shared(cells.past, past))
 
     def _can_read(self, ids: Sequence[int]) -> bool:
         return max(ids, default=0) < self._native.vocab_size
@@ -182,7 +240,11 @@ class DraftModel:
             cells.resync()
             self._agreed = min(self._agreed, len(cells))
             raise
-        cells.append(tokens, time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        cells.append(tokens, seconds)
+        if len(tokens) >= _TIMED:
+            each = seconds / len(tokens)
+            self.read_seconds += (_WEIGHT if self.read_seconds else 1.0) * (each - self.read_seconds)
 
 
 def likeliest(logits: npt.NDArray[np.float32]) -> tuple[int, float]:

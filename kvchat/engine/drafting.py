@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from kvchat.formats.past import Eviction
+
 DrafterKind = Literal["ngram", "model"]
 
 
@@ -23,16 +25,49 @@ class Draft:
     trust: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """So many leading tokens a drafter holds once it has begun, which takes about so many seconds."""
+
+    tokens: int
+    seconds: float = 0.0
+
+
 class Drafter(Protocol):
     """Something that guesses the next tokens of a chat. Its drafts are checked, so that a wrong one costs time only.
 
-    In one turn: `begin` once, then `draft` again and again, then `finish` once, on every path. Between two calls of
-    `draft` the ids only grow: those of the call before, the tokens of its draft that stood, and the target's next one.
-    All of it runs on the engine thread; whoever calls measures the seconds.
+    In one turn: `reach` at will, `begin` once, then `draft` again and again, then `finish` once, on every path. Between
+    two calls of `draft` the ids only grow: those of the call before, the tokens of its draft that stood, and the
+    target's next one. All of it runs on the engine thread; whoever calls measures the seconds.
     """
 
     @property
     def kind(self) -> DrafterKind: ...
+
+    @property
+    def pair(self) -> str:
+        """What it is and for which model it drafts, in every session the same: how often its drafts stand is remembered
+        by that. Empty where it makes no difference."""
+        ...
+
+    @property
+    def share(self) -> float:
+        """Its size in parts of that of the model for which it drafts; 0 for a lookup."""
+        ...
+
+    @property
+    def read_seconds(self) -> float:
+        """Seconds that it takes to read a token of the past; 0: not known yet."""
+        ...
+
+    def reach(self, ids: Sequence[int]) -> Reach:
+        """How far `begin` would come with `ids`; nothing is changed."""
+        ...
+
+    def evicted(self, log: Sequence[Eviction]) -> None:
+        """What has left the target's cells so far of the ids of the next calls. Comes before all others in a turn,
+        and again when something more has left."""
+        ...
 
     def begin(self, ids: Sequence[int]) -> None:
         """A turn begins to decode after the prompt `ids`. May bring back from the disk what was kept for them, and must

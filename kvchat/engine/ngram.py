@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kvchat.engine.cells import common
-from kvchat.engine.drafting import Draft, DrafterKind
+from kvchat.engine.drafting import Draft, DrafterKind, Reach
+from kvchat.formats.past import Eviction
 
 GRAMS = (2, 4, 10)  # lengths of n-grams that are indexed
 LONGEST = 32  # tokens of a match that are looked at
@@ -89,9 +90,18 @@ class NgramDrafter:
     """The drafter of kind "ngram". See `Drafter`."""
 
     kind: DrafterKind = "ngram"
+    pair = ""
+    share = 0.0
+    read_seconds = 0.0
 
     def __init__(self) -> None:
         self._index = NgramIndex()
+
+    def reach(self, ids: Sequence[int]) -> Reach:
+        return Reach(len(ids))
+
+    def evicted(self, log: Sequence[Eviction]) -> None:
+        """What was said before is said again, whether the target still sees it or not."""
 
     def begin(self, ids: Sequence[int]) -> None:
         self._index.follow(ids)

@@ -15,11 +15,13 @@ from kvchat.backend.values import Usage
 from kvchat.engine.acceptance import ANY, MOST
 from kvchat.engine.draft_control import DraftControl, Outcome
 from kvchat.engine.draft_costs import CostCurve
-from kvchat.engine.drafting import Draft, Drafter, DrafterKind
+from kvchat.engine.drafting import Draft, Drafter, DrafterKind, Reach
 from kvchat.engine.ngram import NgramDrafter
 from kvchat.errors import KvchatError
+from kvchat.formats.past import Eviction
 
 _WATCHED = 4  # tokens of a draft that is only watched
+_SAID = MOST + 1  # tokens that may have been said since the last draft; who lacks more reads the past
 _FEW = 8  # drafts that were watched, and none used: then the turn says that drafts do not pay
 PAUSED = "paused: too few drafted tokens were right to pay for checking them"
 NO_MODEL = "no draft model is loaded"
@@ -45,10 +47,12 @@ class Speculation:
     def begin(self, request: Generate, model: Drafter | None, ends_generation: Callable[[int], bool]) -> Drafts:
         """A turn begins; `model` is the draft model, if there is one."""
         mode = request.draft
-        self.control.begin(request.draft_memory, forced=mode in ("ngram", "model"))
         given: list[Drafter] = [self.lookup] if mode in ("ngram", "auto") else []
+        pair, share = "", 0.0
         if model is not None and mode in ("model", "auto"):
             given.append(model)
+            pair, share = model.pair, model.share
+        self.control.begin(request.draft_memory, forced=mode in ("ngram", "model"), pair=pair, share=share)
         return Drafts(request, given, self.control, ends_generation)
 
 
@@ -74,7 +78,9 @@ class Drafts:
         self._turn = request.turn
         self._memory = request.draft_memory
         self._drafters = list(drafters)
+        self._given = tuple(drafters)
         self._begun: list[Drafter] = []
+        self._reaches: dict[DrafterKind, Reach] = {}  # of those that have not begun
         self._control = control
         self._ends = ends_generation
         self._note = NO_MODEL if request.draft == "model" and not drafters else None
@@ -84,6 +90,12 @@ class Drafts:
         self._kinds: set[str] = set()
         self._proposed = self._accepted = self._steps = 0
         self._seconds = 0.0
+
+    def evicted(self, log: Sequence[Eviction]) -> None:
+        """What has left the cells of the model that is drafted for."""
+        self._reaches = {}
+        for drafter in self._given:
+            drafter.evicted(log)
 
     def next(self, ids: Sequence[int], most: int) -> tuple[int, ...]:
         """At most `most` tokens that may follow `ids`, worth checking; none: a plain step. May raise Aborted."""
@@ -108,17 +120,16 @@ class Drafts:
         length = most if kind == "ngram" else control.length(kind, ANY, most)
         if length < 1:
             return ()
+        if not self._may_catch_up(drafter, ids):
+            return ()
         if drafter not in self._begun:
             self._begin(drafter, ids)
-        behind = drafter.behind(ids)
-        reads = behind > MOST + 1  # more than what was said since its last draft
-        if reads and not control.may_read(behind):
-            return ()
+        reads = drafter.behind(ids) > _SAID
         began = time.perf_counter()
         draft = self._cut(drafter.draft(ids, length))
         seconds = time.perf_counter() - began
         if reads:
-            control.read(behind - drafter.behind(ids), seconds)
+            control.spent(seconds)
         else:
             control.drafted(kind, len(draft.tokens), seconds)
         used = control.length(kind, draft.trust, len(draft.tokens), drafted=True)
@@ -126,6 +137,26 @@ class Drafts:
             self._begin_watch(kind, draft, len(ids))
         self._drafting = kind, draft.trust
         return draft.tokens[:used]
+
+    def _may_catch_up(self, drafter: Drafter, ids: Sequence[int]) -> bool:
+        """Whether it can draft at once, or what it lacks is worth its time."""
+        if drafter in self._begun:
+            behind, seconds = drafter.behind(ids), 0.0
+        else:
+            reach = self._reach(drafter, ids)
+            behind, seconds = len(ids) - 1 - reach.tokens, reach.seconds
+        if behind <= _SAID and not seconds:
+            return True
+        each = drafter.read_seconds or self._control.reading
+        return self._control.may_catch_up(seconds + max(0, behind) * each)
+
+    def _reach(self, drafter: Drafter, ids: Sequence[int]) -> Reach:
+        """As it is at its first question in this turn: nothing but the turn moves it."""
+        if drafter.kind not in self._reaches:
+            began = time.perf_counter()
+            self._reaches[drafter.kind] = drafter.reach(ids)
+            self._control.spent(time.perf_counter() - began)
+        return self._reaches[drafter.kind]
 
     def _begin(self, drafter: Drafter, ids: Sequence[int]) -> None:
         began = time.perf_counter()

@@ -68,8 +68,12 @@ def turn(probe: Probe, ids: list[int], draw: random.Random, counts: Counter[str]
     """One turn after the prompt `ids`; what is told at its end."""
     draft = probe.draft
     draft.keep(keep)
+    reach = draft.reach(ids[:-1])
     draft.begin(ids[:-1])
-    counts["restored"] += len(draft.seat.cells)
+    held = len(draft.seat.cells)
+    check(held == reach.tokens, f"{held} tokens came back, not {reach.tokens}")
+    check(held == 0 or reach.seconds < 1, f"{reach.seconds} s for {held} tokens")
+    counts["restored"] += held
     for _ in range(12):
         most = draw.randint(1, 6)
         if draw.random() < 0.15:

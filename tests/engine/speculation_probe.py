@@ -16,7 +16,7 @@ from kvchat.backend.values import EngineConfig, PromptMessage, Sampling
 from kvchat.engine import llama
 from kvchat.engine.draft_control import DraftControl
 from kvchat.engine.draft_costs import CostCurve
-from kvchat.engine.drafting import Draft
+from kvchat.engine.drafting import Draft, Reach
 from kvchat.engine.interrupt import Interrupt
 from kvchat.engine.scheduler import Scheduler
 from kvchat.engine.session import Session
@@ -39,10 +39,16 @@ class Eager(DraftControl):
 class Oracle:
     """Drafts what was said without drafts, with a wrong token in it."""
 
-    kind = "ngram"
+    kind, pair, share, read_seconds = "ngram", "", 0.0, 0.0
 
     def __init__(self, told, vocabulary, before=lambda calls: None):
         self.told, self.vocabulary, self.calls, self.before = told, vocabulary, 0, before
+
+    def reach(self, ids):
+        return Reach(len(ids))
+
+    def evicted(self, log):
+        pass
 
     def begin(self, ids):
         self.start = len(ids) - 1

@@ -131,6 +131,23 @@ def test_the_answer_is_that_of_the_model_alone(start, request, plain, draft, lea
     assert least <= accepted / proposed <= most
 
 
+# Long enough for drafts of all lengths; the second one quotes. Checking costs nothing here, so that all is drafted.
+@pytest.mark.parametrize("mode", ["ngram", "model", "auto"])
+def test_longer_answers_are_those_of_the_model_alone(start, poor, mode):
+    chat = start(draft_path=str(poor), draft_costs=(1.0,) * 16)
+    proposed = accepted = 0
+    for question in (*QUESTIONS, f"{LONG}\nRepeat this."):
+        answers = []
+        for draft in ("off", mode):
+            chat.messages.clear()
+            answers.append(chat.ask(question, draft=draft, sampling=Sampling(temperature=0, max_tokens=40)))
+        plain, drafted = answers
+        assert drafted.ids == plain.ids
+        proposed += drafted.usage.draft_proposed
+        accepted += drafted.usage.draft_accepted
+    assert 0 < accepted < proposed
+
+
 def test_beyond_what_it_was_trained_for_nothing_is_drafted(start, short):
     chat = start(draft_path=str(short))
     assert chat.engine.ready.draft.cache_bytes == 256 * BYTES * LAYERS  # llama.cpp has no smaller one

@@ -1,0 +1,133 @@
+"""Questions, and a session in this process that answers them with and without drafts. Used by `draft.py`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvchat.backend.protocol import Event, Generate, TextDelta, TurnFinished
+from kvchat.backend.values import DraftMode, EngineConfig, PromptMessage, Sampling, Usage
+from kvchat.engine.cost_measuring import measure_costs
+from kvchat.engine.drafting import Draft
+from kvchat.engine.interrupt import Interrupt
+from kvchat.engine.ngram import BOUNDS, NgramDrafter
+from kvchat.engine.scheduler import Scheduler
+from kvchat.engine.session import Session
+from kvchat.engine.tuning import Setting
+
+ROOT = Path(__file__).parents[1]
+TOKENS = 200
+
+_NOTES = (
+    "The garden behind the mill was laid out in four beds. The first bed held beans and peas, the second bed held "
+    "carrots and onions, the third bed held strawberries, and the fourth bed was left to the bees. Every morning "
+    "at six the miller opened the gate, filled two cans at the pump, and watered the beds in the same order. On "
+    "Sundays he only watered the strawberries. In June the first strawberries were ripe, and he sold them at the "
+    "market in Altdorf for three coins a basket. In July the beans followed, and in August the onions were hung "
+    "up to dry under the roof of the mill."
+)
+
+_LETTER = (
+    "Dear Mrs. Keller, thank you for your letter of 3 March about the repair of the tower clock. We have looked "
+    "at the clock on Tuesday. The large wheel is worn and must be replaced, the pendulum is fine, and the two "
+    "smaller wheels need new oil only. The new wheel will cost 420 francs, the work 180 francs, and the repair "
+    "will take about two weeks. If you agree, we will begin on 17 March, and the clock will strike again by "
+    "Easter. With kind regards, Anton Weber, clockmaker."
+)
+
+_CODE = (ROOT / "kvchat" / "engine" / "speed.py").read_text(encoding="utf-8")
+_CODE2 = (ROOT / "kvchat" / "engine" / "interrupt.py").read_text(encoding="utf-8")
+
+TASKS: dict[str, tuple[str, ...]] = {
+    "free chat": (
+        "Tell me a story about a lighthouse keeper.",
+        "What are the advantages of travelling by train?",
+        "Explain how a refrigerator works.",
+        "Why is the sky blue in the day and red in the evening?",
+        "Give me advice on how to learn the piano as an adult.",
+    ),
+    "summarise": tuple(
+        f"{text}\n\n{task}"
+        for text in (_NOTES, _LETTER)
+        for task in ("Summarise this text in three sentences.", "What is this text about?")
+    ),
+    "quote and edit": tuple(
+        f"{text}\n\n{task}"
+        for text in (_NOTES, _LETTER)
+        for task in (
+            "Repeat the text above word for word.",
+            "Copy the text above, but correct any spelling mistakes.",
+        )
+    ),
+    "code edit": tuple(
+        f"```python\n{code}```\n\n{task}"
+        for code in (_CODE, _CODE2)
+        for task in ("Write this file again, with a docstring for every function.", "Repeat this file without changes.")
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One reply: its ids, what it cost, and the seconds of processor time from its first token on."""
+
+    ids: tuple[int, ...]
+    usage: Usage
+    processor: float
+
+    @property
+    def speed(self) -> float:
+        """Decoded tokens per second; the first token comes with the prompt."""
+        return (self.usage.decode_tokens - 1) / self.usage.decode_seconds
+
+
+class Guesser(NgramDrafter):
+    """Drafts anything, and seems to be sure of it."""
+
+    def draft(self, ids: Sequence[int], most: int) -> Draft:
+        return Draft(tuple((31 * len(ids) + 17 * i) % 49_000 for i in range(most)), len(BOUNDS))
+
+
+class Bench:
+    """A session in this process."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._events: list[Event] = []
+        self._first_token = 0.0  # of the reply, in processor time
+        self.interrupt = Interrupt()
+        self.session = Session(config, self.interrupt, lambda _: True, self._note)
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, TextDelta) and not any(isinstance(each, TextDelta) for each in self._events):
+            self._first_token = time.process_time()
+        self._events.append(event)
+
+    def guess(self) -> None:
+        """Draft anything from now on."""
+        self.session._speculation.lookup = Guesser()
+
+    def ask(self, question: str, draft: DraftMode, tokens: int = TOKENS) -> Answered:
+        """Every question is a chat of its own."""
+        self._events.clear()
+        scheduler = Scheduler(self.session, self.interrupt, self._note)
+        sampling = Sampling(temperature=0, max_tokens=tokens)
+        scheduler.add(Generate("t", (PromptMessage("user", question),), sampling, draft=draft))
+        scheduler.run_next()
+        processor = time.process_time() - self._first_token
+        while self.session.aside is not None:  # a draft model reads on while the person does
+            self.session.advance_aside()
+        finished = next(event for event in self._events if isinstance(event, TurnFinished))
+        if finished.failure is not None:
+            raise SystemExit(f"error: {finished.failure.message}")
+        ids = tuple(token for event in self._events if isinstance(event, TextDelta) for token in event.ids)
+        return Answered(ids, finished.usage, processor)
+
+    def costs(self) -> Sequence[float]:
+        """The cost curve, measured, and used from now on; empty where that cannot be."""
+        session = self.session
+        setting = Setting(session.context.flash, session.context.threads)
+        curve = measure_costs(session.model, session.config, setting, lambda: False)
+        session.learn_costs(curve)
+        return curve
