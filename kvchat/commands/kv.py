@@ -98,7 +98,8 @@ def _page_fields(row: Row) -> dict[str, object]:
 
 def _print_chain(found: ChainPages, out: TextIO) -> None:
     chain = found.chain
-    facts = {"chain": chain.chain, "branches off": chain.parent or "-", **_namespace_facts(found.namespace)}
+    before = "goes on after an eviction from" if found.pages[0].after else "branches off"
+    facts = {"chain": chain.chain, before: chain.parent or "-", **_namespace_facts(found.namespace)}
     facts["lineage"] = f"transcoded from {clean_line(chain.lineage)}" if chain.lineage else "computed"
     if chain.draft:
         facts["kept for"] = "drafting: the first to go when the store is full"

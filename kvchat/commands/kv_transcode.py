@@ -9,8 +9,8 @@ import json as jsonlib
 from pathlib import Path
 from typing import TextIO
 
+from kvchat.backend.errands import transcode
 from kvchat.backend.protocol import Transcode, Transcoded
-from kvchat.backend.transcoding import transcode
 from kvchat.commands.table import size_text
 from kvchat.config import Settings
 from kvchat.config_options import nearest

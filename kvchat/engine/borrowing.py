@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,9 +15,9 @@ from kvchat.errors import KvchatError
 from kvchat.formats.past import Past
 from kvchat.formats.rows import Bytes, LayerShape, Part
 from kvchat.kv.geometry import Geometry
-from kvchat.kv.lineage import passed, sources_of
+from kvchat.kv.lineage import COMPUTED, passed, sources_of
 from kvchat.kv.namespace import Namespace
-from kvchat.kv.store import Hit, Match, NewPage, PageStore
+from kvchat.kv.store import Detour, Hit, Match, NewPage, PageStore
 from kvchat.kv.transcode import Quants, Transcoder, form_of, precision, shapes_as
 from kvchat.kv.transcode_pages import page_as
 
@@ -51,12 +52,55 @@ class Borrowing:
     def wider(self, match: Match, past: Past, window: int) -> Iterable[Match]:
         """`match` with what other namespaces hold behind it, as far as a chat can go on from there; those that keep
         more of a value come first, and each one goes on from where the one before ended."""
-        for other in [] if past.root else self._others():
+        if past.root:  # a key that only this namespace knows
+            return
+        others = self._others()
+        for other in others:
             there = self._store.match_in(other, past.ids, evictions=past.evictions)
             found = _wider(match, there, other.id, window)
             if found is not None:
                 match = found
                 yield match
+        if past.evictions:
+            yield from self._around(match, past, window, others)
+
+    def _around(self, match: Match, past: Past, window: int, others: Sequence[Namespace]) -> Iterable[Match]:
+        """`match` with what lies behind an eviction in namespaces that do not hold what was before it: a page of which
+        something was gone when the cache type changed is not written in the other type."""
+        spaces = {each.id: each for each in (self._store.namespace, self._cells, *others)}
+        ways = [(space, first) for space in spaces.values() for first in (False, True)]
+        left = list(ways)
+        while left:
+            space, first = left.pop(0)
+            detour = replace(self._detour(match, space), first=first)
+            found = self._store.match_in(space, past.ids, evictions=past.evictions, detour=detour)
+            found = replace(found, hits=tuple(replace(hit, namespace=self._told(hit, space)) for hit in found.hits))
+            if found.usable(window) > match.usable(window):
+                match, left = found, list(ways)
+                yield match
+
+    def _detour(self, match: Match, space: Namespace) -> Detour:
+        hits: dict[int, Hit] = {}
+        sources = [COMPUTED] * match.tokens
+        for hit in match.hits:
+            lies, end = self.of(hit.namespace), min(match.tokens, hit.start + hit.take)
+            sources[hit.first : end] = self._sources_in(space, hit)[hit.skip : end - hit.start]
+            if lies.id != space.id:
+                hits[hit.start] = replace(hit, namespace=lies.id)
+        return Detour(hits, sources)
+
+    def _sources_in(self, space: Namespace, hit: Hit) -> list[str]:
+        """The source that each row of a hit has in a namespace whose cells it was brought into."""
+        lies = self.of(hit.namespace)
+        if space.id == self._store.namespace.id:
+            return self.sources(hit)
+        sources = sources_of(hit.tag, hit.rows)
+        return sources if lies.id == space.id else [passed(source, form_of(lies).name) for source in sources]
+
+    def _told(self, hit: Hit, space: Namespace) -> str:
+        """As a hit of this store tells its namespace; those of `space` itself do not yet."""
+        lies = hit.namespace or space.id
+        return "" if lies == self._store.namespace.id else lies
 
     def _others(self) -> list[Namespace]:
         others = self._store.elsewhere(self._cells)

@@ -7,6 +7,11 @@ labels and the comparison; must not decode, or delete pages.
 
 Only gross faults show. What is compared is one position; a token alone and the same in a batch differ by the noise of
 llama.cpp itself, which depends on model and cache types.
+
+Recurrent and hybrid models are not checked. A state is that after its last token, and cannot be taken one token back:
+to hear again what was likely then, the state from before that token would be needed, and where a reply ends is known
+only when it has ended. That would be a copy of the state, a few MB, at every token. What comes after the next token, to
+compare it with, nobody knew when the state was saved.
 """
 
 from __future__ import annotations

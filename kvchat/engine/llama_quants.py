@@ -1,6 +1,6 @@
 """ggml's own conversions between the types of a cache and float32.
 
-Beside `llama` the only module that imports llama_cpp or ctypes. Owns the way to the functions; must not know rows,
+One of the modules that import llama_cpp or ctypes, see `llama`. Owns the way to the functions; must not know rows,
 rotations or pages. They are pure: any thread may call them, and no model is needed.
 """
 

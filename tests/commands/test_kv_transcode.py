@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tiny
 
+from kvchat.backend.errands import transcode
 from kvchat.backend.protocol import Transcode
-from kvchat.backend.transcoding import transcode
 from kvchat.cli import main
 from kvchat.commands.kv_transcode import run_transcode
 from kvchat.config import Settings
@@ -120,7 +120,7 @@ def test_no_description_of_the_chain(paths: Paths) -> None:
 
 
 def test_a_process_that_ends_early(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvchat.backend.transcoding.MODULE", "kvchat.no_such_module")
+    monkeypatch.setattr("kvchat.backend.errands.TRANSCODES", "kvchat.no_such_module")
     with pytest.raises(KvchatError, match="ended by itself with code 1"):
         transcode(Transcode(str(paths.kv_folder), 0, "x", b"", "m", "q8_0", "q8_0"), paths.log_file)
 

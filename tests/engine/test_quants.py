@@ -19,6 +19,7 @@ from kvchat.formats.ggml import row_bytes
 from kvchat.kv.transcode import TYPES
 
 PROBE = Path(__file__).with_name("rows_probe.py")
+TURNED = Path(__file__).with_name("turned_probe.py")
 QUALITY = Path(__file__).with_name("quality_probe.py")
 PASSAGE = Path(kvchat.__file__).parent / "bench" / "passage.txt"
 
@@ -109,3 +110,13 @@ def test_rows_are_those_that_llama_cpp_stores(tmp_path):
     assert [(kind, pair) for kind, pair, _ in found] == [(kind, pair) for kind in QUANTIZED for pair in pairs]
     for kind, pair, distance in found:
         assert float(distance) < (0.02 if "q4_0" not in pair else 0.2), (kind, pair)
+
+
+def test_a_turned_v_and_back_is_the_same_to_the_bit(smollm2, tmp_path):
+    """Without flash attention llama.cpp keeps V transposed. Rows of such a cache, in one with flash attention and back:
+    the same rows, the same state, the same logits of the next token."""
+    models = [smollm2, tiny.build("llama128", tmp_path), tiny.build("gemma3", tmp_path)]
+    done = subprocess.run([sys.executable, TURNED, *models], check=True, capture_output=True, text=True, timeout=240)
+    assert [line.split(maxsplit=1)[1] for line in done.stdout.splitlines()] == [
+        "[True, False, True] True True True"
+    ] * len(models)

@@ -9,8 +9,8 @@ import pytest
 import tiny
 from driver import Driver
 
-from kvchat.backend.protocol import Warm, Warmed
-from kvchat.backend.values import EngineConfig
+from kvchat.backend.protocol import Evicted, Warm, Warmed
+from kvchat.backend.values import EngineConfig, Sampling
 from kvchat.formats.gguf import read_header
 from kvchat.kv.geometry import geometry
 from kvchat.kv.overview import chain_pages, chains
@@ -233,3 +233,61 @@ def test_warming_tells_where_it_came_from_and_so_does_the_turn(start):
     assert answer.usage.resident == answer.usage.reused
     assert (answer.usage.transcoded, answer.usage.transcoded_tokens) == ("f16", warmed.pages)
     assert driver.ask("And?").usage.transcoded is None
+
+
+class Evicting:
+    """A chat in a small context, in which the oldest turns leave."""
+
+    def __init__(self, home: Path, model: Path, **config: object) -> None:
+        self.home, self.model, self.config = home, model, config
+        self.log: tuple = ()
+        self.messages: list = []
+        self.open()
+
+    def open(self, **changes: object) -> None:
+        self.config = {"context": 512} | self.config | changes
+        self.driver = Driver.start(self.home, self.model, **self.config)
+        self.driver.ready()
+        self.driver.messages = self.messages
+
+    def ask(self):
+        answer = self.driver.ask(
+            LONG[:140], overflow="shift", evictions=self.log, sampling=Sampling(temperature=0, max_tokens=24)
+        )
+        self.messages = self.driver.messages
+        self.log += tuple(event.eviction for event in answer.events if isinstance(event, Evicted))
+        assert answer.usage.cut is None
+        assert answer.usage.computed <= its_own(answer)
+        return answer
+
+    def until_evicted(self, count: int) -> None:
+        while len(self.log) < count:
+            self.ask()
+
+    def close(self) -> None:
+        self.driver.engine.close()
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+@pytest.mark.parametrize("disk", ["same", "q5_1"])
+@pytest.mark.parametrize("anew", [False, True], ids=["in place", "new process"])
+def test_a_chat_that_lost_tokens_keeps_the_rest_through_all_types(tmp_path, kind, disk, anew):
+    """Twice evicted in f16, and once more in each type that follows. What was computed behind an eviction lies in the
+    type of then, and what came before it nowhere but in that from before."""
+    chat = Evicting(tmp_path, tiny.build(kind, tmp_path), kv_type_disk=disk)
+    try:
+        chat.until_evicted(2)
+        for number, next_kind in enumerate(("q8_0", "q4_0", "f16"), 3):
+            if anew:
+                chat.close()
+                chat.open(type_k=next_kind, type_v=next_kind)
+            else:
+                switch(chat.driver, next_kind)
+            answer = chat.ask()
+            assert answer.usage.pages == answer.usage.reused > 200
+            chat.until_evicted(number)
+            chat.close()
+            chat.open(type_k=next_kind, type_v=next_kind)
+            chat.ask()
+    finally:
+        chat.close()
