@@ -32,13 +32,13 @@ Speeds = tuple[float, float]  # tokens per second of prefill, of decode
 
 def bare(model_path: str, cache: str, flash: str, threads: int) -> Speeds:
     """A loop over llama_decode and a native greedy sampler, in this process."""
-    from kvchat.engine import llama
+    from kvchat.engine import llama, llama_sampler
 
     llama.start(_silent)
     model = llama.NativeModel(model_path, gpu_layers=-1, extra_buffers=False, progress=lambda _: True)
     params = llama.ContextParams(2048, CHUNK, 1, cache, cache, flash, threads)
     context = llama.NativeContext(model, params, lambda: False)
-    sampler = llama.NativeSampler()
+    sampler = llama_sampler.NativeSampler()
     sampler.add_greedy()
     context.decode([1] * 8, 0, 0, output=True)
     context.synchronize()

@@ -182,7 +182,7 @@ class Engine:
     def cancel(self, turn: str) -> None:
         pass
 
-    def close(self) -> None:
+    def close(self, patience: float = 0.0) -> None:
         pass
 
     def submit(self, request: Generate) -> None:

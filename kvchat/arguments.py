@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import kvchat
+from kvchat.arguments_hardware import add_hardware_flags, add_memory_flags, add_rope_flags
+from kvchat.config_hardware import HARDWARE_OPTIONS
 from kvchat.config_options import BY_KEY, OPTIONS, nearest
 from kvchat.errors import UsageError
 
@@ -24,8 +26,12 @@ ENGINE_KEYS = (
     "flash_attn",
     "n_gpu_layers",
     "threads",
+    *(option.key for option in HARDWARE_OPTIONS),
 )
-PLAN_KEYS = ("ctx_size", "cache_type_k", "cache_type_v", "flash_attn", "n_gpu_layers")
+PLAN_KEYS = (
+    *("ctx_size", "cache_type_k", "cache_type_v", "flash_attn", "n_gpu_layers"),
+    *("kv_offload", "batch_size", "ubatch_size", "lora"),
+)
 SCREEN_KEYS = ("theme", "mouse", "follow", "auto_title")
 CHAT_KEYS = tuple(key for key in BY_KEY if key not in (*ENGINE_KEYS, *SCREEN_KEYS))
 _OPENING = ("chat", "continue_last")
@@ -198,6 +204,7 @@ def _add_plan(plan: Parser) -> None:
     plan.add_argument("name", metavar="MODEL", help="a GGUF file or the name of one")
     group = plan.add_argument_group("what to plan for (flags as in llama.cpp)")
     _add_cache_flags(group)
+    add_memory_flags(group)
     group.add_argument("-m", "--model", help=argparse.SUPPRESS)  # else it is taken for the beginning of -md
     group.add_argument("-md", "--model-draft", metavar="DRAFT", help="a draft model beside it")
 
@@ -250,6 +257,10 @@ def _add_engine_flags(parser: Parser) -> None:
     group.add_argument("-md", "--model-draft", metavar="DRAFT", help="a small model that drafts for it; none for none")
     _add_cache_flags(group)
     group.add_argument("-t", "--threads", metavar="N", help="threads, 0 for automatic")
+    hardware = parser.add_argument_group("machine (flags as in llama.cpp)")
+    add_memory_flags(hardware)
+    add_hardware_flags(hardware)
+    add_rope_flags(parser.add_argument_group("positions (flags as in llama.cpp)"))
 
 
 def _add_cache_flags(group: Any) -> None:
@@ -268,7 +279,7 @@ def _add_chat_flags(parser: Parser) -> None:
     group.add_argument("--draft", metavar="auto|ngram|model|off", help=words)
     words = "when the context is full: stop, or let the oldest turns go (shift), all but first and last (sinks),"
     words = f"{words} what attracts the least attention (prune)"
-    group.add_argument("--overflow", metavar="stop|shift|sinks|prune", help=words)
+    group.add_argument("--overflow", metavar="stop|shift|sinks|prune|summarize", help=words)
     group.add_argument("-n", "--predict", metavar="N", help="longest answer in tokens, -1 for no limit")
     group.add_argument("--seed", metavar="N", help="-1 draws another each time")
     group.add_argument("--temp", metavar="X", help="temperature; 0 always takes the likeliest token")
@@ -278,6 +289,7 @@ def _add_chat_flags(parser: Parser) -> None:
     group.add_argument("--repeat-penalty", metavar="X", help="1 is off")
     group.add_argument("--repeat-last-n", metavar="N", help="tokens that count for the penalty")
     group.add_argument("--stop", metavar="TEXT", action="append", help="end the answer before this text; repeatable")
+    group.add_argument("--fit", metavar="ask|off", help="whether to ask before loading what does not fit")
     group.add_argument("--no-kv", dest="kv", action="store_false", help="compute everything, reuse and save nothing")
     group.add_argument("--kv-budget", metavar="SIZE", help="most that the KV state may take on disk, such as 8GiB")
     words = "cache type in which it is saved where that takes less room, such as q8_0; same: as it is in memory"

@@ -191,11 +191,13 @@ def _models(given: argparse.Namespace) -> int:
             return models_files.run_scan(settings, paths, getattr(given, "folders", ()), json=json, out=out)
         yes = hasattr(given, "yes")
         return models_files.run_rm(settings, paths, given.name, yes=yes, json=json, out=out, stdin=sys.stdin)
-    from kvchat.commands import models
-
     if given.action == "ls":
-        return models.run_ls(paths, json=json, out=out, folders=settings.model_folders)
-    return models.run_show(paths, given.name, json=json, out=out, folders=settings.model_folders)
+        from kvchat.commands.models import run_ls
+
+        return run_ls(paths, json=json, out=out, folders=settings.model_folders)
+    from kvchat.commands.models_show import run_show
+
+    return run_show(paths, given.name, json=json, out=out, folders=settings.model_folders)
 
 
 def _transfer(given: argparse.Namespace) -> int:

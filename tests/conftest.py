@@ -12,6 +12,7 @@ import pytest
 
 # Helpers that several folders share (fake_backend, tiny) lie beside this file.
 sys.path.insert(0, str(Path(__file__).parent))
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as kvchat.backend.environment has it, for probes that are started
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ from kvchat.backend.protocol import (
     PromptReady,
     Ready,
     Restored,
+    Summarize,
     TextDelta,
     Title,
     TurnFinished,
@@ -101,7 +102,8 @@ def turn_events(
 
 
 class FakeBackend:
-    """`requests`, `cancelled`, `warms`, `forecasts`, `previews`, `titles`, `measures` record what was asked, in order.
+    """`requests`, `cancelled`, `warms`, `forecasts`, `previews`, `titles`, `summaries`, `measures` record what was
+    asked, in order.
 
     With `script` and `post`, a submit posts the events that `script(request)` returns, on the thread that submits, as
     an engine's client may; without them the test posts what it likes. `refuse`, when set, is raised by `submit`.
@@ -123,6 +125,7 @@ class FakeBackend:
         self.forecasts: list[Forecast] = []
         self.previews: list[Preview] = []
         self.titles: list[Title] = []
+        self.summaries: list[Summarize] = []
         self.measures: list[Measure] = []
         self._arrived = threading.Condition()
 
@@ -156,6 +159,10 @@ class FakeBackend:
     def title(self, command: Title) -> None:
         """Record it."""
         self.titles.append(command)
+
+    def summarize(self, command: Summarize) -> None:
+        """Record it."""
+        self.summaries.append(command)
 
     def measure(self, command: Measure) -> None:
         """Record it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from fake_backend import turn_events
 
 from kvchat.backend.fidelity import Measure
-from kvchat.backend.protocol import Event, Generate, Ready
+from kvchat.backend.protocol import Event, Generate, Ready, Summarize
 from kvchat.backend.values import EngineConfig
 
 Script = Callable[[Generate], Iterator[Event]]
@@ -30,6 +30,8 @@ class ScriptedEngine:
         self.configs: list[EngineConfig] = []
         self.requests: list[Generate] = []
         self.measures: list[Measure] = []
+        self.summaries: list[Summarize] = []
+        self.summarized: Callable[[Summarize], Iterable[Event]] = lambda command: ()
         self.measured: Callable[[Measure], Iterable[Event]] = lambda command: ()
         self.cancelled = threading.Event()
         self.closed = False
@@ -56,11 +58,15 @@ class ScriptedEngine:
         self.measures.append(command)
         threading.Thread(target=self._play, args=(self.measured(command),)).start()
 
+    def summarize(self, command: Summarize) -> None:
+        self.summaries.append(command)
+        threading.Thread(target=self._play, args=(self.summarized(command),)).start()
+
     def cancel(self, turn: str) -> None:
         assert turn == self.requests[-1].turn
         self.cancelled.set()
 
-    def close(self) -> None:
+    def close(self, patience: float = 0.0) -> None:
         self.closed = True
 
     def _play(self, events: Iterable[Event]) -> None:

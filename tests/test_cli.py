@@ -62,10 +62,13 @@ def test_stop_is_repeatable() -> None:
     assert parse(["ask", "--stop", "a", "--stop", "b", "x"]).stop == ["a", "b"]
 
 
+SWITCHES = ("kv", "offline", "kv_offload", "mmap", "mlock")  # flags without a value
+
+
 def test_every_setting_is_offered_as_it_is_named() -> None:
     for option in OPTIONS:
         for flag in filter(None, option.flag.split("/")):
-            words = [flag] if option.key in ("kv", "offline") else [flag, "value"]
+            words = [flag] if option.key in SWITCHES else [flag, "value"]
             assert option.key in vars(parse(words)), flag
             if option.key not in SCREEN_KEYS:  # what has no screen takes the others
                 assert option.key in vars(parse(["ask", *words, "x"])), flag

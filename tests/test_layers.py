@@ -18,7 +18,18 @@ ROOT = Path(kvchat.__file__).parent
 # Everybody may import these.
 OPEN = {"kvchat"} | {
     f"kvchat.{name}"
-    for name in ("errors", "clean", "paths", "machine", "reasoning", "config", "config_options", "config_write")
+    for name in (
+        "errors",
+        "clean",
+        "paths",
+        "machine",
+        "reasoning",
+        "config",
+        "config_hardware",
+        "config_options",
+        "config_values",
+        "config_write",
+    )
 }
 PROTOCOL = "kvchat.backend.protocol"
 VALUES = "kvchat.backend.values"
@@ -32,6 +43,8 @@ ROOMS: dict[str, set[str]] = {
     "kvchat.paths": set(),
     "kvchat.machine": set(),
     "kvchat.reasoning": set(),
+    "kvchat.config_values": set(),
+    "kvchat.config_hardware": {CHOICES},
     "kvchat.config_options": {CHOICES},
     "kvchat.config": {CHOICES},
     "kvchat.config_write": {VALUES},
@@ -41,8 +54,16 @@ ROOMS: dict[str, set[str]] = {
     "kvchat.chats": {"kvchat.formats"},
     "kvchat.backend": {"kvchat.formats"},
     "kvchat.backend.fidelity": {VALUES},
+    "kvchat.backend.inspection": set(),
     "kvchat.conversation": {"kvchat.backend", "kvchat.chats", "kvchat.formats"},
-    "kvchat.engine": {PROTOCOL, VALUES, "kvchat.backend.fidelity", "kvchat.kv", "kvchat.formats"},
+    "kvchat.engine": {
+        PROTOCOL,
+        VALUES,
+        "kvchat.backend.fidelity",
+        "kvchat.backend.inspection",
+        "kvchat.kv",
+        "kvchat.formats",
+    },
     "kvchat.choosing": {VALUES, "kvchat.conversation", "kvchat.chats", "kvchat.library", "kvchat.formats"},
     "kvchat.commands": {
         "kvchat.choosing",
@@ -64,14 +85,23 @@ ROOMS: dict[str, set[str]] = {
         "kvchat.kv",
     },
     "kvchat.bench": {"kvchat.backend", "kvchat.kv", "kvchat.formats"},
-    "kvchat.arguments": set(),
+    "kvchat.arguments": {"kvchat.arguments_hardware"},
+    "kvchat.arguments_hardware": set(),
     "kvchat.cli": {"kvchat.ui", "kvchat.commands", "kvchat.arguments"},
     "kvchat.__main__": {"kvchat.cli"},
 }
+NATIVE = {
+    "kvchat.engine.llama",
+    "kvchat.engine.llama_devices",
+    "kvchat.engine.llama_params",
+    "kvchat.engine.llama_quants",
+    "kvchat.engine.llama_sampler",
+    "kvchat.engine.llama_vocabulary",
+}
 # Foreign package -> the only places that may import it.
 ONLY_IN = {
-    "llama_cpp": {"kvchat.engine.llama", "kvchat.engine.llama_quants"},
-    "ctypes": {"kvchat.engine.llama", "kvchat.engine.llama_quants"},
+    "llama_cpp": NATIVE,
+    "ctypes": NATIVE,
     "textual": {"kvchat.ui"},
     "rich": {"kvchat.ui"},
     "urllib.request": {"kvchat.library.transport"},  # the network, in two places

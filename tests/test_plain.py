@@ -20,7 +20,7 @@ from fake_backend import delta, finished, make_ready, prompt_events
 from scripted_engine import ScriptedEngine, answer
 from terminal import Terminal
 
-from kvchat.backend.protocol import EngineDied, Event, Generate, TurnFinished
+from kvchat.backend.protocol import EngineDied, Event, Generate, Summarized, TurnFinished
 from kvchat.backend.values import EngineConfig, Failure, FinishReason, Usage
 from kvchat.chats.store import ChatStore
 from kvchat.commands.plain import run_plain
@@ -275,7 +275,30 @@ def test_what_happens_in_a_full_context(chat: Chat, engine: Obedient) -> None:
     again = chat("/overflow", continue_last=True)
     assert "leave (this chat)" in again.out.getvalue().splitlines()[2]
     with pytest.raises(KvchatError, match="/overflow takes one policy"):
-        chat("/overflow summarize", continue_last=True)
+        chat("/overflow forget", continue_last=True)
+
+
+def test_pins_and_summaries(chat: Chat, engine: Obedient) -> None:
+    """A full context is summarized without a question; the summary can be read, and taken back."""
+    long = "word " * 30
+
+    def script(request: Generate) -> Iterator[Event]:
+        words = sum(len(message.text) for message in request.messages)
+        reason: FinishReason = "context" if words > 450 and not request.continue_reply else "stop"
+        yield from (*prompt_events(request), delta(request, "Hm."), TurnFinished(request.turn, reason, Usage()))
+
+    engine.begin = [make_ready(name="first", context=600)]
+    engine.script = script
+    engine.summarized = lambda command: [Summarized(command.turn, "Some words.", 9)]
+    asked = chat("/summary", "/overflow summarize", "first", "/pin", "/pin", "/pin", long, long, long, "/summary")
+    assert asked.out.getvalue().splitlines()[0] == "No summary stands in this chat."
+    assert asked.out.getvalue().splitlines()[-1] == "Some words."
+    last = engine.requests[-1]
+    assert last.continue_reply
+    assert last.messages[0].text.endswith("Some words.\n\nFrom that conversation, word for word:\n\nUser: first")
+    again = chat("/summary drop", "/summary", continue_last=True)
+    assert "tokens are read themselves again" in again.out.getvalue().splitlines()[0]
+    assert again.out.getvalue().splitlines()[1] == "No summary stands in this chat."
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""One engine process as its client knows it. Owns what is owed for it; must not start, end or judge it."""
+"""One engine process as its client knows it. Owns what is owed for it, and how long its end may take; must not
+start or judge it."""
 
 from __future__ import annotations
 
@@ -10,9 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
+from kvchat.backend.fidelity import Measure
 from kvchat.backend.journal import Choice
-from kvchat.backend.protocol import Command
+from kvchat.backend.protocol import Command, Summarize
 from kvchat.backend.values import EngineConfig
+
+GOODBYE = 6.0  # seconds that an engine may take to write its last pages after the pipe is closed
 
 
 @dataclass(slots=True)
@@ -33,6 +37,7 @@ class Child:
     choice: Choice
     log_start: int
     ready: bool = False
+    loaded: bool = False  # it was ready once, and may have something to write
     refused: bool = False
     replaced: bool = False
     drafting: bool = False  # its model stands, and it is loading a draft model
@@ -40,12 +45,18 @@ class Child:
     guarding: bool = False  # it was asked to check its cache types and has not told the verdict
     asked: deque[Change] = field(default_factory=deque)  # configurations that it has not answered yet
     turns: dict[str, bool] = field(default_factory=dict)  # turn -> whether its restore is over
-    measurements: set[str] = field(default_factory=set)  # begun, and not told the end of
+    aside: dict[str, Measure | Summarize] = field(default_factory=dict)  # begun beside the chat, end not told
 
 
 def same_process(old: EngineConfig, new: EngineConfig) -> bool:
     """Whether the loaded model serves both."""
-    return (old.model_path, old.gpu_layers, old.extra_buffers) == (new.model_path, new.gpu_layers, new.extra_buffers)
+    return _loaded(old) == _loaded(new)
+
+
+def _loaded(config: EngineConfig) -> tuple[object, ...]:
+    """What a model is loaded with. Adapters and positions hold for all of its contexts."""
+    how = config.model_path, config.gpu_layers, config.extra_buffers
+    return (*how, config.hardware, config.rope, config.lora)
 
 
 def send(child: Child, command: Command) -> None:
@@ -57,3 +68,18 @@ def hang_up(connection: Connection) -> None:
     """Close the sending half, so that the engine reads the end of the pipe while we still read what it says."""
     with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as half:
         half.shutdown(socket.SHUT_WR)
+
+
+def is_gone(child: Child, patience: float) -> bool:
+    """Wait for the end of an engine that was hung up on. One that has never been ready has nothing to write, and is
+    killed; so is one that takes longer than GOODBYE. With less patience than that it is left to end by itself."""
+    if not child.loaded:
+        child.process.kill()
+    try:
+        child.process.wait(patience)
+    except subprocess.TimeoutExpired:
+        if patience < GOODBYE:
+            return False
+        child.process.kill()
+        child.process.wait()
+    return True

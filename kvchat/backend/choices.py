@@ -6,7 +6,7 @@ Frozen and plain. Sizes are bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 CacheType = Literal["f16", "bf16", "q8_0", "q4_0"]
@@ -15,10 +15,57 @@ DiskType = Literal["same", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"
 DISK_TYPES: tuple[DiskType, ...] = ("same", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 FlashAttention = Literal["on", "off", "auto"]
 History = Literal["append", "exact"]
-OverflowPolicy = Literal["stop", "shift", "sinks", "prune"]
-OVERFLOW_POLICIES: tuple[OverflowPolicy, ...] = ("stop", "shift", "sinks", "prune")
+OverflowPolicy = Literal["stop", "shift", "sinks", "prune", "summarize"]
+OVERFLOW_POLICIES: tuple[OverflowPolicy, ...] = ("stop", "shift", "sinks", "prune", "summarize")
 DraftMode = Literal["off", "model", "ngram", "auto"]
 DRAFT_MODES: tuple[DraftMode, ...] = ("auto", "ngram", "model", "off")
+SplitMode = Literal["none", "layer", "row"]
+SPLIT_MODES: tuple[SplitMode, ...] = ("none", "layer", "row")
+RopeScaling = Literal["none", "linear", "yarn"]
+ROPE_SCALINGS: tuple[RopeScaling, ...] = ("none", "linear", "yarn")
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """How a machine runs a model; nothing of it changes what is computed, beyond rounding.
+
+    `main_gpu` is the device that has everything with `split_mode` "none", -1: the first. `tensor_split`: shares of the
+    devices, empty: by their free memory. `kv_offload`: the cache lies where its layers do. `mmap`: the weights are
+    mapped, not read; `mlock`: they are kept from being swapped out. `batch`: tokens of one call, `ubatch` of one
+    computation, `threads_batch` for more than one token; 0: chosen by the engine's rules.
+    """
+
+    main_gpu: int = -1
+    split_mode: SplitMode = "layer"
+    tensor_split: tuple[float, ...] = ()
+    kv_offload: bool = True
+    mmap: bool = True
+    mlock: bool = False
+    batch: int = 0
+    ubatch: int = 0
+    threads_batch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """Positions otherwise than the model file says, by llama.cpp's names. None: as the file says. Keys depend on it."""
+
+    scaling: RopeScaling | None = None
+    freq_base: float | None = None
+    freq_scale: float | None = None
+    yarn_orig_ctx: int | None = None
+    yarn_ext_factor: float | None = None
+    yarn_attn_factor: float | None = None
+    yarn_beta_slow: float | None = None
+    yarn_beta_fast: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter: a GGUF file, and how strongly it acts. Keys and values depend on both."""
+
+    path: str
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +103,12 @@ class EngineConfig:
     noise: float = 0.0  # nats, what the guard found with these types (see Verdict); 0: not known
     draft_path: str | None = None  # a smaller model of the same vocabulary, that drafts for this one
     draft_costs: tuple[float, ...] = ()  # of decoding 1, 2, ... tokens at once against one; empty: not measured
+    hardware: Hardware = field(default_factory=Hardware)
+    rope: Rope = field(default_factory=Rope)
+    lora: tuple[Adapter, ...] = ()
+
+    def of_model(self, path: str) -> EngineConfig:
+        """This for another model. Adapters and positions belong to the one that they were chosen for."""
+        if self.model_path in ("", path):
+            return replace(self, model_path=path)
+        return replace(self, model_path=path, rope=Rope(), lora=())

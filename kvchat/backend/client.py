@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from kvchat.backend.child import GOODBYE
 from kvchat.backend.fidelity import Measure
-from kvchat.backend.protocol import Event, Forecast, Generate, Preview, Ready, Title, Warm
+from kvchat.backend.protocol import Event, Forecast, Generate, Preview, Ready, Summarize, Title, Warm
 from kvchat.backend.values import EngineConfig
 
 
@@ -30,7 +31,7 @@ class Backend(Protocol):
         """Starts a turn. Its events go to `Conversation.apply`, by way of the thread of the conversation."""
 
     def cancel(self, turn: str) -> None:
-        """Stops a turn that was submitted. Its TurnFinished still comes."""
+        """Stops a turn that was submitted, or a summary. Its end still comes."""
 
     def warm(self, command: Warm) -> None:
         """Answered by Warmed, or not at all when a turn comes first."""
@@ -43,6 +44,9 @@ class Backend(Protocol):
 
     def title(self, command: Title) -> None:
         """Answered by Titled, or not at all when a turn or a newer one comes first."""
+
+    def summarize(self, command: Summarize) -> None:
+        """Answered by exactly one Summarized in the end, also when the engine is gone; `cancel` ends it."""
 
 
 class EngineClient(Backend, Protocol):
@@ -61,8 +65,9 @@ class EngineClient(Backend, Protocol):
     def measure(self, command: Measure) -> None:
         """Has cache types compared while nothing else is wanted; `cancel` stops it. One Measured comes in any case."""
 
-    def close(self) -> None:
-        """Ends it."""
+    def close(self, patience: float = GOODBYE) -> None:
+        """Ends it, and waits so many seconds for its end. If it takes longer, it is killed after GOODBYE; with less
+        patience it is left to end by itself."""
 
 
 EngineFactory = Callable[[EngineConfig, Callable[[Event], None], Path, Path], EngineClient]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from kvchat.backend.protocol import TurnFinished
+from kvchat.backend.fidelity import Measure, Measured
+from kvchat.backend.protocol import Summarize, Summarized, TurnFinished
 from kvchat.backend.values import Failure, Usage
 from kvchat.errors import KvchatError
 
@@ -42,3 +43,10 @@ def unfinished(turn: str, cause: str) -> TurnFinished:
     """The end of a turn whose engine ended by `cause`."""
     failure = Failure(f"the engine {cause}", "the text so far is kept, and can be continued")
     return TurnFinished(turn, "died", Usage(), failure)
+
+
+def unanswered(command: Measure | Summarize, cause: str) -> Measured | Summarized:
+    """The end of what was being made beside the chat when its engine ended by `cause`."""
+    if isinstance(command, Measure):
+        return Measured(command.turn, None, Failure(f"the engine {cause}", "measure again"))
+    return Summarized(command.turn, failure=Failure(f"the engine {cause}", "the chat is as it was; try again"))

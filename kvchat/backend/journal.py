@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kvchat.backend.values import EngineConfig
+from kvchat.backend.values import EngineConfig, Hardware, Rope
 from kvchat.errors import KvchatError
 from kvchat.paths import ensure_private
 
@@ -176,7 +176,16 @@ def configuration_key(config: EngineConfig) -> str:
         str(config.gpu_layers),
         str(config.extra_buffers),
     )
-    return hashlib.blake2b("|".join(parts).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b("|".join((*parts, *_unusual(config))).encode(), digest_size=16).hexdigest()
+
+
+def _unusual(config: EngineConfig) -> Iterator[str]:
+    """What is otherwise than usual, and may be why an engine dies or is slow."""
+    for chosen, usual in ((config.hardware, Hardware()), (config.rope, Rope())):
+        if chosen != usual:
+            yield repr(chosen)
+    for adapter in config.lora:
+        yield f"{adapter!r} {_file_identity(adapter.path)}"
 
 
 def draft_key(config: EngineConfig) -> str:

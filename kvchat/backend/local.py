@@ -18,8 +18,9 @@ from dataclasses import replace
 from multiprocessing.connection import Pipe
 from pathlib import Path
 
-from kvchat.backend.child import Change, Child, hang_up, same_process, send
-from kvchat.backend.endings import CRASHES, HOPELESS, cause_of, given_up, not_started, unfinished
+from kvchat.backend.child import GOODBYE, Change, Child, hang_up, is_gone, same_process, send
+from kvchat.backend.endings import CRASHES, HOPELESS, cause_of, given_up, not_started, unanswered, unfinished
+from kvchat.backend.environment import environment
 from kvchat.backend.fidelity import Guarded, Measure, Measured
 from kvchat.backend.guarding import GuardBook
 from kvchat.backend.journal import Journal
@@ -39,6 +40,8 @@ from kvchat.backend.protocol import (
     Preview,
     Ready,
     Restored,
+    Summarize,
+    Summarized,
     Title,
     Tuned,
     TurnFinished,
@@ -50,7 +53,6 @@ from kvchat.errors import KvchatError
 
 MODULE = "kvchat.engine.process"
 MOST_DEATHS = 3  # engines in a row that die without finishing a turn before we stop starting new ones
-GOODBYE = 6.0  # seconds that an engine may take to write its last pages after the pipe is closed
 
 
 class Engine:
@@ -148,13 +150,19 @@ class Engine:
 
     def measure(self, command: Measure) -> None:
         """Have cache types compared; exactly one Measured comes in the end, also when the engine is gone."""
+        self._begin_aside(command)
+
+    def summarize(self, command: Summarize) -> None:
+        """Have the beginning of a chat summarized; exactly one Summarized comes, also when the engine is gone."""
+        self._begin_aside(command)
+
+    def _begin_aside(self, command: Measure | Summarize) -> None:
         with self._lock:
-            child = self._child
-            if child is not None:
-                child.measurements.add(command.turn)
+            if (child := self._child) is not None:
+                child.aside[command.turn] = command
                 send(child, command)
                 return
-        self._post(Measured(command.turn, None, Failure("the engine is not running")))
+        self._post(unanswered(command, "is not running"))
 
     def _ask(self, command: Command) -> None:
         with self._lock:
@@ -164,8 +172,7 @@ class Engine:
     def submit(self, request: Generate) -> None:
         """Queue a turn. Its TurnFinished comes in any case, also when the engine is gone."""
         with self._lock:
-            child = self._child
-            if child is not None:
+            if (child := self._child) is not None:
                 if self._distrust_store:
                     request = replace(request, keep_kv=False)
                     self._distrust_store = False
@@ -180,21 +187,14 @@ class Engine:
             if self._child is not None:
                 send(self._child, Cancel(turn))
 
-    def close(self) -> None:
-        """End the engine: it writes its last pages, then it is gone."""
+    def close(self, patience: float = GOODBYE) -> None:
+        """End the engine: it writes its last pages, then it is gone. `patience`: see `is_gone`."""
         with self._lock:
             self._closing = True
-            child = self._child
-            if child is not None:
+            if (child := self._child) is not None:
                 hang_up(child.connection)
-        if child is not None:
-            try:
-                child.process.wait(GOODBYE)
-            except subprocess.TimeoutExpired:
-                child.process.kill()
-                child.process.wait()
-        if self._reader is not None:
-            self._reader.join(GOODBYE)
+        if (child is None or is_gone(child, patience)) and self._reader is not None:
+            self._reader.join(patience)
 
     # ---------------------------------------------------------------- reader thread
 
@@ -230,6 +230,7 @@ class Engine:
                     raise KvchatError("every configuration of this model is known to crash here", HOPELESS)
                 process = subprocess.Popen(
                     [*self._program, str(theirs.fileno())],
+                    env=environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -272,9 +273,9 @@ class Engine:
             case Guarded(verdict=verdict):
                 child.guarding = False
                 self._guard.remember(child.choice.config, verdict)
-            case Measured(turn=turn):
+            case Measured(turn=turn) | Summarized(turn=turn):
                 with self._lock:
-                    child.measurements.discard(turn)
+                    child.aside.pop(turn, None)
             case TurnFinished(turn=turn):
                 self._deaths = 0
                 with self._lock:
@@ -289,7 +290,7 @@ class Engine:
                 child.choice, self._config = change.choice, change.config
             self._journal.survived(child.choice.config)
             ready = replace(ready, notes=child.choice.notes + ready.notes)
-            child.ready, child.drafting = not child.asked, False
+            child.ready, child.drafting, child.loaded = not child.asked, False, True
             self._ready = ready if child.ready else None
         return ready
 
@@ -298,16 +299,17 @@ class Engine:
         with self._lock:
             self._child = None
             self._ready = None
-            owed, measurements = dict(child.turns), tuple(child.measurements)
+            owed, aside = dict(child.turns), tuple(child.aside.values())
         child.connection.close()
         crashed = -child.process.returncode in CRASHES
         again = child.replaced
         if not (self._closing or child.refused or child.replaced):
             again = self._mourn(child, cause, crashed=crashed, owed=owed)
-        for turn in measurements:
-            self._post(Measured(turn, None, Failure(f"the engine {cause}", "measure again")))
+        why = "was replaced by another one" if child.replaced else cause
+        for command in aside:
+            self._post(unanswered(command, why))
         for turn in owed:
-            self._post(unfinished(turn, "was replaced by another one" if child.replaced else cause))
+            self._post(unfinished(turn, why))
         if not again:
             self._retire()
             if not (self._closing or child.refused):
@@ -324,7 +326,7 @@ class Engine:
             self._journal.died(child.choice.config, cause)
         if crashed and child.ready and child.measuring and not owed:
             self._tuning.fatal(child.choice.config)
-        if crashed and child.ready and child.guarding and not (child.measuring or child.measurements or owed):
+        if crashed and child.ready and child.guarding and not (child.measuring or child.aside or owed):
             self._guard.fatal(child.choice.config)
         self._deaths += child.ready
         self._distrust_store = child.ready and False in owed.values()

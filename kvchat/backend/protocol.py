@@ -20,6 +20,7 @@ from kvchat.backend.outlooks import (
     Warmed,
     Way,
 )
+from kvchat.backend.summaries import Summarize, Summarized, Summarizing
 from kvchat.backend.values import (
     CacheInfo,
     DraftInfo,
@@ -59,6 +60,9 @@ __all__ = [
     "PromptReady",
     "Ready",
     "Restored",
+    "Summarize",
+    "Summarized",
+    "Summarizing",
     "TextDelta",
     "Title",
     "Titled",
@@ -112,7 +116,7 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stop a turn, queued or running. Its TurnFinished still comes."""
+    """Stop a turn, queued or running, or a summary or a measurement. Its end still comes."""
 
     turn: str
 
@@ -125,13 +129,13 @@ class Configure:
     config: EngineConfig
 
 
-Command = Load | Generate | Cancel | Warm | Forecast | Title | Preview | Configure | Measure
+Command = Load | Generate | Cancel | Warm | Forecast | Title | Preview | Summarize | Configure | Measure
 
 
 @dataclass(frozen=True, slots=True)
 class Transcode:
     """Write the chain of pages that ends with the page `last` of a namespace once more in other cache types. Answered
-    by Transcoded or a Failure; for a process of its own, see `backend.transcoding`."""
+    by Transcoded or a Failure; for a process of its own, see `backend.errands`."""
 
     kv_folder: str
     kv_budget: int
@@ -300,4 +304,5 @@ class Tuned:
 TurnEvent = PromptReady | Restored | PromptProgress | TextDelta | Drafted | Evicted | TurnFinished
 Outlook = Warmed | Forecasted | Previewed
 Fidelity = Measuring | Measured | Guarded
-Event = Loading | Ready | LoadFailed | EngineDied | ConfigureFailed | Tuned | TurnEvent | Outlook | Titled | Fidelity
+Aside = Titled | Summarizing | Summarized
+Event = Loading | Ready | LoadFailed | EngineDied | ConfigureFailed | Tuned | TurnEvent | Outlook | Aside | Fidelity

@@ -13,13 +13,16 @@ from kvchat.backend.choices import (
     DISK_TYPES,
     DRAFT_MODES,
     OVERFLOW_POLICIES,
+    Adapter,
     CacheType,
     DiskType,
     DraftMode,
     EngineConfig,
     FlashAttention,
+    Hardware,
     History,
     OverflowPolicy,
+    Rope,
     Sampling,
 )
 
@@ -28,6 +31,8 @@ __all__ = [
     "DISK_TYPES",
     "DRAFT_MODES",
     "OVERFLOW_POLICIES",
+    "UNMET",
+    "Adapter",
     "CacheInfo",
     "CacheType",
     "DiskType",
@@ -37,15 +42,18 @@ __all__ = [
     "Failure",
     "FinishReason",
     "FlashAttention",
+    "Hardware",
     "History",
     "ModelInfo",
     "OverflowPolicy",
     "PromptMessage",
     "Role",
+    "Rope",
     "Sampling",
     "Usage",
 ]
 
+UNMET = "not as asked"  # begins a note of Ready about what was asked for and has no effect
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length", "context", "cancelled", "error", "died"]
 
@@ -71,7 +79,7 @@ class ModelInfo:
 
     `attention`: MHA, GQA, MQA, MLA, SWA, recurrent or hybrid. `text_key` names vocabulary and chat template: token
     ids stored under one key are meaningless under another. `template` is "GGUF" or the name of the fallback.
-    `kv_bytes_per_token` is that of the current cache types.
+    `kv_bytes_per_token` is that of the current cache types. `adapters`: LoRA adapters that act, for a person.
     """
 
     name: str
@@ -83,6 +91,7 @@ class ModelInfo:
     template: str
     context_trained: int
     kv_bytes_per_token: int
+    adapters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +122,16 @@ class CacheInfo:
 class Usage:
     """What one turn cost, and what reuse saved it. Token counts, seconds, bytes.
 
-    `prompt_tokens == reused + computed` unless the turn ended before its prompt was read; `reused == resident + pages
-    + checkpoint`. `cut` says why reuse ended before the end of what the chat had: "edited", "template", "system",
-    "model", "cache type", "version", "architecture" (its state cannot be kept), "corrupt page", "missing page",
-    "checkpoint" (no recurrent state was kept nearer), "window" (its rows are gone), "refused" (by llama.cpp),
-    "check" (what was restored did not do what it did when it was saved), "no-kv"; None when nothing was lost. `cells`
-    are those in use at the end of the turn. `saved_seconds` is the time that the reused tokens took when they were
-    computed. `transcoded` names the cache types ("q8_0", "q8_0/q4_0") of
-    pages that were of others than the context's, and from which `transcoded_tokens` of the reused tokens came into its
-    cells since the last turn.
+    `prompt_tokens == reused + computed` unless the turn ended before its prompt was read; `reused == resident + pages +
+    checkpoint`. `cut` says why reuse ended before the end of what the chat had: "edited", "template", "system",
+    "summary" (one stands for the oldest messages, or does no more), "model", "cache type", "adapter", "positions"
+    (RoPE), "version", "architecture" (its state cannot be kept), "corrupt page", "missing page", "checkpoint" (no
+    recurrent state was kept nearer), "window" (its rows are gone), "refused" (by llama.cpp), "check" (what was restored
+    did not do what it did when it was saved), "eviction taken back" (what is kept was computed after it), "no-kv"; None
+    when nothing was lost. `cells` are those in use at the end of the turn. `saved_seconds` is the time that the reused
+    tokens took when they were computed. `transcoded` names the cache types ("q8_0", "q8_0/q4_0") of pages that were of
+    others than the context's, and from which `transcoded_tokens` of the reused tokens came into its cells since the
+    last turn.
 
     `draft_kind` is what drafted in this turn: "off" (nothing), "ngram", "model" or "both". Of `draft_proposed` drafted
     tokens `draft_accepted` stood, in `draft_steps` verifications; making the drafts took `draft_seconds`.

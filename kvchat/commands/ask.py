@@ -9,6 +9,7 @@ from __future__ import annotations
 import json as jsonlib
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TextIO
 
 from kvchat.backend.client import Backend, EngineFactory
@@ -19,16 +20,19 @@ from kvchat.backend.values import Failure
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat
-from kvchat.choosing import as_before, check_conversation, choice_to_keep, choose_model, with_draft
+from kvchat.choosing import as_before, check_conversation, choice_to_keep, choose_model, for_model, with_draft
+from kvchat.clean import clean_line
+from kvchat.commands.fitting import fitted
 from kvchat.commands.printing import Printer
 from kvchat.commands.report import Answer, report, summary
-from kvchat.commands.turn import Inbox, Outcome, TurnWatch, catch_signals
+from kvchat.commands.summarizing import Done, watch_turn
+from kvchat.commands.turn import Inbox, Outcome, catch_signals
 from kvchat.config import Settings, engine_config
 from kvchat.conversation import Conversation, EngineChoice, Said
 from kvchat.conversation.overflow_words import cannot_evict
 from kvchat.conversation.too_long import larger_context
 from kvchat.errors import INTERRUPTED, KvchatError, UsageError
-from kvchat.library.find import drop_in_folders, find_models
+from kvchat.library.find import drop_in_folders, find_files
 from kvchat.paths import Paths, ensure_private
 
 LARGEST_INPUT = 16 << 20  # characters; more than any context holds
@@ -64,10 +68,14 @@ def run_ask(
         store = StoreThread(paths.chats_db, inbox.put)
         stack.callback(store.close)
         old = _chat(store, chat, continue_last or resume)
-        models = find_models(paths, drop_in_folders(settings.model_folders))
+        models = find_files(paths, drop_in_folders(settings.model_folders))
         model = choose_model(settings, models, old, store.run(ChatStore.latest).result())
-        settings = with_draft(as_before(settings, model.path, old), models, model.path, old)
+        settings = for_model(as_before(settings, model.path, old), models, model.path)
+        settings = with_draft(settings, models, model.path, old)
         config = engine_config(settings, model.path, paths)
+        config = fitted(
+            config, settings, new=old is None, note=printer.note, anyway=partial(_anyway, stdin=stdin, err=err)
+        )
         choice = choice_to_keep(config, settings, old)
         engine = engine_factory(config, inbox.put, paths.state_folder, paths.log_file)
         conversation = _conversation(store, engine, old, settings)
@@ -78,10 +86,19 @@ def run_ask(
             if old is None:  # written with the question
                 _keep(choice, conversation, printer)
             (conversation.resume() if resume else conversation.submit(text)).result()
-            outcome = TurnWatch(conversation, config, inbox, printer).run()
+            outcome, summaries = watch_turn(conversation, config, inbox, printer)
             if old is not None and outcome.ready is not None:
                 _keep(choice, conversation, printer)
-    return _finish(outcome, conversation, printer, json)
+    return _finish(outcome, summaries, conversation, printer, json)
+
+
+def _anyway(why: str, *, stdin: TextIO, err: TextIO) -> bool:
+    """Whether somebody who is there wants to load what does not fit."""
+    if not (stdin.isatty() and err.isatty()):
+        return False
+    print(clean_line(why), file=err)
+    print("Load it all the same? The machine may become slow. [y/N]", end=" ", file=err, flush=True)
+    return stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def _question(words: Sequence[str], stdin: TextIO) -> str:
@@ -126,6 +143,7 @@ def _conversation(store: StoreThread, engine: Backend, chat: Chat | None, settin
             keep_kv=settings.kv,
             draft=settings.draft,
             overflow=settings.overflow,
+            new=Said(settings.new_draft, settings.new_overflow),
         )
     return Conversation.open(
         store,
@@ -147,7 +165,9 @@ def _say_unsaved(inbox: Inbox, printer: Printer) -> None:
         printer.problem(error)
 
 
-def _finish(outcome: Outcome, conversation: Conversation, printer: Printer, json: bool) -> int:
+def _finish(
+    outcome: Outcome, summaries: Sequence[Done], conversation: Conversation, printer: Printer, json: bool
+) -> int:
     """Say how it ended."""
     finished, ready = outcome.finished, outcome.ready
     if finished is None or ready is None:
@@ -163,7 +183,8 @@ def _finish(outcome: Outcome, conversation: Conversation, printer: Printer, json
     if json:
         reply = conversation.messages[-1]
         answer = Answer(conversation.chat.id, reply.id, reply.text, finished.reason)
-        printer.line(jsonlib.dumps(report(answer, ready, finished.usage)))
+        told = [summary.told() for summary in summaries]
+        printer.line(jsonlib.dumps(report(answer, ready, finished.usage, told)))
     printer.aside(summary(finished.usage))
     if unsaved := conversation.unsaved:
         raise KvchatError(f"this answer could not be saved in its chat: {unsaved.message}", unsaved.hint)
@@ -172,7 +193,7 @@ def _finish(outcome: Outcome, conversation: Conversation, printer: Printer, json
 
 def _ways_on(ready: Ready) -> str:
     """What helps when a context is full."""
-    lets_go = "" if cannot_evict(ready) else ", or --overflow shift, sinks or prune lets some go"
+    lets_go = "" if cannot_evict(ready) else ", or --overflow shift, sinks, prune or summarize lets some go"
     return f"a larger --ctx-size{lets_go}; --resume goes on"
 
 

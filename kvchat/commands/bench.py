@@ -27,7 +27,7 @@ from kvchat.commands.turn import Inbox, Interrupt, catch_signals
 from kvchat.config import Settings, engine_config
 from kvchat.conversation.turns import ids_key
 from kvchat.errors import INTERRUPTED, KvchatError
-from kvchat.library.find import drop_in_folders, find_models
+from kvchat.library.find import drop_in_folders, find_files
 from kvchat.paths import Paths, ensure_private
 
 _TURN = "bench fidelity"
@@ -61,7 +61,7 @@ def run_fidelity(
         if store is not None:
             stack.enter_context(closing(store))
         opened = store.resolve(chat) if store is not None and chat is not None else None
-        models = find_models(paths, drop_in_folders(settings.model_folders))
+        models = find_files(paths, drop_in_folders(settings.model_folders))
         config = _config(settings, choose_model(settings, models, opened, None).path, paths)
         engine = engine_factory(config, inbox.put, paths.state_folder, paths.log_file)
         stack.callback(engine.close)

@@ -19,15 +19,17 @@ from kvchat.backend.values import EngineConfig, Usage
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat
-from kvchat.choosing import as_before, check_conversation, choice_to_keep, choose_model, with_draft
+from kvchat.choosing import as_before, check_conversation, choice_to_keep, choose_model, for_model, with_draft
+from kvchat.commands.fitting import fitted
 from kvchat.commands.plain_printing import PlainPrinter
 from kvchat.commands.report import summary
-from kvchat.commands.turn import Inbox, Interrupt, Outcome, TurnWatch, catch_signals
+from kvchat.commands.summarizing import watch_turn
+from kvchat.commands.turn import Inbox, Interrupt, Outcome, catch_signals
 from kvchat.config import Settings, engine_config
 from kvchat.conversation import Conversation, Said
 from kvchat.conversation.too_long import larger_context
 from kvchat.errors import KvchatError
-from kvchat.library.find import ModelFile, drop_in_folders, find_models
+from kvchat.library.find import ModelFile, drop_in_folders, find_files
 from kvchat.paths import Paths, ensure_private
 
 ENDS = {
@@ -64,10 +66,13 @@ class PlainChat:
         old = self.store.run(ChatStore.resolve, wanted).result() if wanted is not None else latest if last else None
         if last and old is None:
             raise KvchatError("there are no chats yet", "kvchat --plain starts one")
-        self.models = find_models(self._paths, drop_in_folders(self._settings.model_folders))
-        model = choose_model(self._settings, self.models, old, latest)
-        settings = with_draft(as_before(self._settings, model.path, old), self.models, model.path, old)
+        found = find_files(self._paths, drop_in_folders(self._settings.model_folders))
+        self.models = [model for model in found if not model.unfit]
+        model = choose_model(self._settings, found, old, latest)
+        settings = for_model(as_before(self._settings, model.path, old), self.models, model.path)
+        settings = with_draft(settings, self.models, model.path, old)
         config = engine_config(settings, model.path, self._paths)
+        config = fitted(config, settings, new=old is None, note=self._printer.note, anyway=lambda _: False)
         self.engine = self._make(config, self._inbox.put, self._paths.state_folder, self._paths.log_file)
         if old is None:
             self.new()
@@ -98,6 +103,7 @@ class PlainChat:
             keep_kv=settings.kv,
             draft=settings.draft,
             overflow=settings.overflow,
+            new=Said(settings.new_draft, settings.new_overflow),
         )
 
     def open(self, chat_id: str) -> None:
@@ -131,7 +137,7 @@ class PlainChat:
         when somebody interrupts twice."""
         with catch_signals(self._inbox), self._catch_end():
             begin().result()
-            outcome = TurnWatch(self.conversation, self.engine.config, self._inbox, self._printer).run()
+            outcome, _ = watch_turn(self.conversation, self.engine.config, self._inbox, self._printer)
         self._forget_interrupts()
         self._keep_choice()
         return self._finish(outcome)

@@ -20,7 +20,7 @@ from kvchat.commands.plain_chat import PlainChat
 from kvchat.commands.table import size_text, time_text
 from kvchat.config_options import NO_DRAFT_MODEL, nearest
 from kvchat.conversation.draft_words import MODES
-from kvchat.conversation.overflow_words import POLICIES, cannot_evict
+from kvchat.conversation.overflow_words import POLICIES, impossible
 from kvchat.errors import KvchatError
 from kvchat.library.find import ModelFile, resolve
 from kvchat.library.pairing import misfit, proposals
@@ -39,7 +39,9 @@ COMMANDS = {
     "/model": ("[name]", "list models, or go over to another"),
     "/cache": ("[K] [V]", "show or set the cache types: f16, bf16, q8_0, q4_0"),
     "/draft": ("[auto|ngram|model|off|NAME]", "show or set what drafts ahead, or which model does; none for none"),
-    "/overflow": ("[stop|shift|sinks|prune]", "show or set what happens when the context is full"),
+    "/overflow": ("[stop|shift|sinks|prune|summarize]", "show or set what happens when the context is full"),
+    "/summary": ("[drop]", "print the summary that is read in place of the oldest messages, or have them read again"),
+    "/pin": ("", "keep your last message in the context whatever leaves it, or let it go again"),
     "/help": ("", "this list"),
     "/quit": ("", "leave; Ctrl+D does so too"),
 }
@@ -84,6 +86,8 @@ class Commands:
             "/cache": self._cache,
             "/draft": self._draft,
             "/overflow": self._overflow,
+            "/summary": self._summary,
+            "/pin": self._pin,
             "/help": self._help,
             "/quit": self._quit,
         }
@@ -211,11 +215,32 @@ class Commands:
         if word not in OVERFLOW_POLICIES:
             raise KvchatError("/overflow takes one policy", f"there are: {', '.join(OVERFLOW_POLICIES)}")
         policy: OverflowPolicy = word
-        problem = cannot_evict(ready) if ready is not None and policy != "stop" else ""
+        problem = impossible(policy, ready) if ready is not None else ""
         if problem:
             raise KvchatError(f"not with this model: {problem}", "a larger context (--ctx-size), or /new")
         conversation.set_overflow(policy).result()
         self._say(f"overflow {policy} ({POLICIES[policy]}), from the next answer on.")
+
+    def _summary(self, word: str) -> None:
+        conversation = self._chat.conversation
+        summary = conversation.summary
+        if word not in ("", "drop"):
+            raise KvchatError("/summary takes drop, or nothing", "alone it prints the summary")
+        if summary is None:
+            self._say("No summary stands in this chat.")
+        elif word:
+            conversation.undo_summary().result()
+            self._say(f"{summary.replaced:,} tokens are read themselves again with the next message.")
+        else:
+            self._say(clean(summary.text))
+
+    def _pin(self, _: str) -> None:
+        conversation = self._chat.conversation
+        last = next((each for each in reversed(conversation.messages) if each.role == "user"), None)
+        if last is None:
+            raise KvchatError("there is no message of yours to pin", "write one")
+        conversation.pin(last.id, not last.pinned).result()
+        self._say("Not pinned any more." if last.pinned else "Pinned: it stays in the context, whatever leaves it.")
 
     def _take_draft(self, found: ModelFile) -> None:
         config = self._chat.engine.config
@@ -228,7 +253,7 @@ class Commands:
             self._chat.conversation.set_draft("auto").result()
 
     def _change(self, config: EngineConfig, **fields: Any) -> None:
-        wanted = replace(config, **fields)
+        wanted = replace(config.of_model(fields.get("model_path", config.model_path)), **fields)
         if wanted == config and self._chat.engine.ready is not None:
             self._say("It runs so already.")
             return

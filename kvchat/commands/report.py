@@ -5,6 +5,7 @@ Owns the names of the JSON object, which are a contract with people's scripts. M
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from kvchat.backend.protocol import Ready
@@ -23,8 +24,10 @@ class Answer:
     finish: str
 
 
-def report(answer: Answer, ready: Ready, usage: Usage) -> dict[str, object]:
-    """The object of `ask --json`: seconds, bytes, token counts."""
+def report(
+    answer: Answer, ready: Ready, usage: Usage, summaries: Sequence[Mapping[str, object]] = ()
+) -> dict[str, object]:
+    """The object of `ask --json`: seconds, bytes, token counts. `summaries` took the place of messages meanwhile."""
     model, cache = ready.model, ready.cache
     return {
         **asdict(answer),
@@ -34,6 +37,7 @@ def report(answer: Answer, ready: Ready, usage: Usage) -> dict[str, object]:
             "attention": model.attention,
             "fingerprint": model.fingerprint,
             "kv_bytes_per_token": model.kv_bytes_per_token,
+            "adapters": list(model.adapters),
         },
         "cache": {
             "type_k": cache.type_k,
@@ -68,20 +72,21 @@ def report(answer: Answer, ready: Ready, usage: Usage) -> dict[str, object]:
             "speedup": round(usage.draft_speedup, 3),
             "note": usage.draft_note,
         },
-        "overflow": _overflow(usage),
+        "overflow": _overflow(usage, summaries),
         "saved": {"pages": usage.pages_saved, "bytes": usage.bytes_saved, "problem": usage.save_problem},
     }
 
 
-def _overflow(usage: Usage) -> dict[str, object] | None:
-    if usage.overflow is None and not usage.reasoning_evicted:
+def _overflow(usage: Usage, summaries: Sequence[Mapping[str, object]]) -> dict[str, object] | None:
+    if usage.overflow is None and not usage.reasoning_evicted and not summaries:
         return None
-    return {
-        "policy": usage.overflow,
+    told: dict[str, object] = {
+        "policy": "summarize" if summaries else usage.overflow,
         "evicted": usage.evicted,
         "evictions": usage.evictions,
         "reasoning": usage.reasoning_evicted,
     }
+    return told | ({"summaries": list(summaries)} if summaries else {})
 
 
 def tokens_per_second(usage: Usage) -> float:

@@ -1,4 +1,4 @@
-"""Columns, facts, sizes and times as commands print them. Owns that form; must not know what is printed.
+"""Columns, facts, sizes, counts and times as commands print them. Owns that form; must not know what is printed.
 
 Texts come from files that others made: they are cleaned here, before they reach a terminal.
 """
@@ -39,6 +39,14 @@ def size_text(number: int) -> str:
         if number >= size:
             return f"{number / size:.1f} {unit}"
     return f"{number} B"
+
+
+def count_text(number: int) -> str:
+    """A number for a person: "1.5M"."""
+    for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3)):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return str(number)
 
 
 def time_text(seconds: float) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import queue
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
@@ -16,7 +16,7 @@ from kvchat.backend.fidelity import Guarded
 from kvchat.backend.guarding import warning
 from kvchat.backend.journal import DRAFT, EXTRA_BUFFERS, FLASH, TYPES
 from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Ready, TextDelta, TurnFinished
-from kvchat.backend.values import CacheInfo, EngineConfig, Failure
+from kvchat.backend.values import UNMET, CacheInfo, EngineConfig, Failure
 from kvchat.commands.printing import Printer
 from kvchat.conversation import Conversation
 from kvchat.errors import KvchatError
@@ -88,8 +88,18 @@ def as_asked(asked: EngineConfig, cache: CacheInfo) -> bool:
 class TurnWatch:
     """Follows the turn that a conversation is in, to its end."""
 
-    def __init__(self, conversation: Conversation, asked: EngineConfig, inbox: Inbox, printer: Printer) -> None:
-        """`asked`: with what the engine was started."""
+    def __init__(
+        self,
+        conversation: Conversation,
+        asked: EngineConfig,
+        inbox: Inbox,
+        printer: Printer,
+        *,
+        goes_on: Callable[[TurnFinished], bool] = lambda _: False,
+    ) -> None:
+        """`asked`: with what the engine was started. `goes_on`: the answer is to go on after such an end, in the same
+        line."""
+        self._goes_on = goes_on
         self._conversation = conversation
         self._asked = asked
         self._inbox = inbox
@@ -106,7 +116,7 @@ class TurnWatch:
         KvchatError when the turn could not begin."""
         while self._conversation.live is not None:
             self._take(self._inbox.next())
-        if self._broken is None:
+        if self._broken is None and (self._finished is None or not self._goes_on(self._finished)):
             self._write("", end=True)
         if self._broken is not None:
             raise self._broken
@@ -150,7 +160,7 @@ class TurnWatch:
         """What the engine chose otherwise than asked. What does not work on this machine is said once, when it is found
         out, and by `kvchat doctor`; what a model has that not everybody wants to know, to somebody who watches."""
         for note in ready.notes:
-            if self._died or note.startswith(DRAFT) or not as_asked(self._asked, ready.cache):
+            if self._died or note.startswith((DRAFT, UNMET)) or not as_asked(self._asked, ready.cache):
                 self._printer.note(note)
             elif not note.startswith((EXTRA_BUFFERS, FLASH, TYPES)):
                 self._printer.aside(f"note: {note}")

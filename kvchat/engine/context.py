@@ -7,12 +7,14 @@ the business of `Memory`. Must not know messages, chats or the page store.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kvchat.backend.values import EngineConfig
+from kvchat.engine.layers import wanted_of
 from kvchat.engine.llama import ABORTED, DECODED, NO_SLOT, Beside, ContextParams, NativeContext, has_gpu
 from kvchat.engine.memory import CHAT, SCRATCH, Memory
 from kvchat.engine.model import Model
@@ -20,7 +22,7 @@ from kvchat.errors import KvchatError
 from kvchat.kv.fit import OUTPUTS, cache_bytes, chunk, rollback_rows, sequences, uses_flash
 from kvchat.kv.ledger import CELLS, held_bytes
 from kvchat.kv.needs import Subject
-from kvchat.kv.plan import Wanted, make_plan
+from kvchat.kv.plan import make_plan
 from kvchat.machine import free_memory, physical_cores
 
 WARM_UP = 8  # more than one token: the matrix-matrix path is where an illegal instruction strikes
@@ -49,9 +51,9 @@ class Context:
         refusal = model.geometry.refusal(config.type_k, config.type_v, config.flash_attention)
         if refusal is not None:
             raise refusal
-        self.on_gpu = has_gpu() and config.gpu_layers != 0
+        self.on_gpu = has_gpu() and model.gpu_layers != 0
         self.threads = config.threads or max(1, physical_cores() - 1)
-        self.chunk = chunk(model.native.parameters, self.on_gpu)
+        self.chunk = config.hardware.batch or max(config.hardware.ubatch, chunk(model.native.parameters, self.on_gpu))
         self.geometry = model.geometry
         self._types = config.type_k, config.type_v
         flash = uses_flash(model.geometry, config.type_v, config.flash_attention, self.on_gpu)
@@ -191,7 +193,7 @@ class Context:
 
 def _context_size(model: Model, config: EngineConfig, beside: Subject | None, *, on_gpu: bool) -> int:
     """The size asked for, else what is chosen for this model and this memory."""
-    wanted = Wanted(config.context, config.type_k, config.type_v, config.flash_attention, config.gpu_layers)
+    wanted = replace(wanted_of(config), gpu_layers=model.gpu_layers)
     plan = make_plan(model.subject, model.free_before, wanted, beside)
     free = None if on_gpu else free_memory()  # there llama.cpp itself knows, and refuses
     needed = cache_bytes(model.geometry, config.type_k, config.type_v, config.context)

@@ -49,7 +49,7 @@ class FidelityJob:
         self._model = model
         self._config = config
         self._threads = config.threads or max(1, physical_cores() - 1)
-        self._on_gpu = has_gpu() and config.gpu_layers != 0
+        self._on_gpu = has_gpu() and model.gpu_layers != 0
         self._interrupt = interrupt
         self._ids = _ids(command, model)
         self._depths = _depths(command.depths, len(self._ids))

@@ -59,7 +59,7 @@ class Guard:
         self._flash = flash
         self._wanted = wanted
         self._deadline = time.monotonic() + SECONDS
-        self._f16_flash = uses_flash(model.geometry, "f16", "auto", has_gpu() and config.gpu_layers != 0)
+        self._f16_flash = uses_flash(model.geometry, "f16", "auto", has_gpu() and model.gpu_layers != 0)
 
     def measure(self) -> Verdict:
         """The verdict, of what there was time for. Raises Interrupted, and KvchatError when a context cannot be

@@ -30,6 +30,7 @@ from kvchat.backend.protocol import (
     LoadFailed,
     Loading,
     Preview,
+    Summarize,
     Title,
     Tuned,
     Warm,
@@ -95,10 +96,10 @@ class EngineProcess:
                     scheduler.run_next()
                 self._configure(session, command.config)
                 untuned, unguarded = session.config.tune, session.config.guard
-            elif isinstance(command, Measure):
-                session.begin_measurement(command)
+            elif isinstance(command, Measure | Summarize):
+                session.begin_aside(command)
             elif isinstance(command, Cancel):
-                session.end_measurement(command.turn)
+                session.end_aside(command.turn)
             elif command is not None and scheduler.idle:
                 self._answer(session, command)
             elif not scheduler.idle:

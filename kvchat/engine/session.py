@@ -17,17 +17,17 @@ from kvchat.backend.protocol import (
     Preview,
     Previewed,
     Ready,
+    Summarize,
     Title,
-    Titled,
     TurnFinished,
     Warm,
     Warmed,
 )
 from kvchat.backend.values import CacheInfo, EngineConfig, Failure, PromptMessage
-from kvchat.engine.aside import TitleJob
+from kvchat.engine.beside import Beside
 from kvchat.engine.check import NOISE
 from kvchat.engine.companion import NAME, Companion
-from kvchat.engine.context import Aborted, Context
+from kvchat.engine.context import Context
 from kvchat.engine.draft_loading import draft_subject
 from kvchat.engine.evicting import excess, prompt_past
 from kvchat.engine.history import build_prompt, computed_before
@@ -35,6 +35,7 @@ from kvchat.engine.interrupt import Interrupt
 from kvchat.engine.laboratory import Laboratory
 from kvchat.engine.llama_quants import NativeQuants
 from kvchat.engine.model import Model
+from kvchat.engine.placement import placement_notes
 from kvchat.engine.previewing import preview
 from kvchat.engine.seat import Seat
 from kvchat.engine.speculate import Speculation
@@ -60,7 +61,7 @@ class Session:
         self._emit = emit
         self.model = Model(config, progress)
         self.speed = Speed()
-        self._aside: TitleJob | None = None
+        self._beside = Beside(self.model, emit)
         self._lab = Laboratory(self.model, interrupt, emit)
         self._quants = NativeQuants()
         self._companion = Companion(interrupt, emit)
@@ -87,7 +88,7 @@ class Session:
 
     def _tear_down(self) -> None:
         self.drop_aside()
-        self.end_measurement(None, Failure("the measurement ended when the context was built anew", "measure again"))
+        self._lab.end(None, Failure("the measurement ended when the context was built anew", "measure again"))
         self._companion.close()
         self._seat.close()
 
@@ -155,14 +156,15 @@ class Session:
             context=context.cells,
             flash_attention=context.flash,
             threads=context.threads,
-            gpu_layers=config.gpu_layers if context.on_gpu else 0,
+            gpu_layers=self.model.gpu_layers if context.on_gpu else 0,
             extra_buffers=config.extra_buffers,
             pages=self.model.geometry.kept,
         )
 
     def _notes(self) -> tuple[str, ...]:
         notes = [note for note in (self.model.template_note, self._companion.problem) if note]
-        trained = self.model.geometry.context_trained
+        notes += placement_notes(self.config)
+        trained = int(self.model.geometry.context_trained / (self.config.rope.freq_scale or 1))
         if trained and self.config.context > trained:
             asked = self.config.context
             notes.append(f"the context ({asked}) is longer than what the model was trained for ({trained})")
@@ -206,7 +208,7 @@ class Session:
             return Warmed(command.turn, len(ids), start.kept, 0, 0.0, None, system_tokens=system)
         self.drop_aside()
         reuse = self._seat.reuser.warm(past)
-        self._companion.follow(ids, read=False)
+        self._companion.follow(past, read=False)
         return Warmed(
             turn=command.turn,
             tokens=len(ids),
@@ -260,8 +262,8 @@ class Session:
     @property
     def aside(self) -> str | None:
         """The name of what is being made beside the chat, None for nothing."""
-        if self._aside is not None:
-            return self._aside.turn
+        if (name := self._beside.name) is not None:
+            return name
         if self._is_draft_behind:
             return NAME
         return self._lab.turn
@@ -273,42 +275,33 @@ class Session:
 
     def begin_title(self, command: Title) -> None:
         """Make a title, in place of one that is being made."""
-        self.drop_aside()
-        try:
-            self._aside = TitleJob(command, self.model, self.context)
-        except KvchatError:  # no title is no loss
-            self._emit(Titled(command.turn, ""))
+        self._beside.begin_title(command, self._seat)
 
     def advance_aside(self) -> None:
         """Compute a little of what is made beside the chat."""
-        if self._aside is None:
-            if self._is_draft_behind:
-                self._companion.advance()
-            else:
-                self._lab.advance()
-            return
-        try:
-            titled = self._aside.advance()
-        except (Aborted, KvchatError):
-            self.drop_aside()
-            return
-        if titled is not None:
-            self.drop_aside()
-            self._emit(titled)
+        if self._beside.name is not None:
+            self._beside.advance(self._seat)
+        elif self._is_draft_behind:
+            self._companion.advance()
+        else:
+            self._lab.advance()
 
     def drop_aside(self) -> None:
-        """Whatever is being made beside the chat is not wanted any more."""
-        if self._aside is not None:
-            self._aside.close()
-        self._aside = None
+        """Whatever is being made beside the chat gives its cells back."""
+        self._beside.give_way()
 
-    def begin_measurement(self, command: Measure) -> None:
-        """Measure what cache types do, see `Laboratory`."""
-        self._lab.begin(command, self.config)
+    def begin_aside(self, command: Measure | Summarize) -> None:
+        """Measure what cache types do, see `Laboratory`, or sum up a chat's beginning, in place of what is being made
+        of the kind."""
+        if isinstance(command, Measure):
+            self._lab.begin(command, self.config)
+        else:
+            self._beside.begin_summary(replace(command, messages=tuple(map(self._checked, command.messages))))
 
-    def end_measurement(self, turn: str | None = None, failure: Failure | None = None) -> None:
-        """End the measurement of that name, or any, if there is one."""
-        self._lab.end(turn, failure)
+    def end_aside(self, turn: str) -> None:
+        """End the measurement or the summary of that name, if there is one."""
+        self._lab.end(turn)
+        self._beside.end_summary(turn)
 
     # ---------------------------------------------------------------- tuning
 

@@ -175,6 +175,12 @@ class KvchatApp(App[None], inherit_bindings=False):
         assert isinstance(screen, ChatScreen)
         screen.more_models(event.picker, event.wish)
 
+    def on_model_picker_asked(self, event: ModelPicker.Asked) -> None:
+        """What a list of models tells in two lines, at length."""
+        from kvchat.ui.model_details import ModelDetails
+
+        self.push_screen(ModelDetails(event.model, event.models, self._desk.paths.log_file))
+
     async def action_quit(self) -> None:
         """Leave, the answer that is being written kept."""
         self.leave(0)

@@ -23,8 +23,8 @@ _VERSIONS = "{browse.older} {browse.newer} versions"
 _BACK = "{browse.leave} back"
 HINTS = (
     f"{{browse.next}} {{browse.previous}} block  {{browse.next_message}} {{browse.previous_message}} message  {_COPY}  "
-    "{browse.fold} thoughts  {browse.edit} edit  {browse.retry} retry  {browse.continue} continue  "
-    f"{_VERSIONS}  {{browse.delete}} delete  {{browse.undo}} undo  {{browse.leave}}",
+    "{browse.fold} thoughts  {browse.edit} edit  {browse.retry} retry  {browse.continue} go on  "
+    f"{{browse.pin}} pin  {_VERSIONS}  {{browse.delete}} delete  {{browse.undo}} undo  {{browse.leave}}",
     f"{_MOVES} {_LONG_MOVES} move  {_COPY}  {{browse.fold}} thoughts  {{browse.edit}} edit  {{browse.retry}} retry  "
     f"{{browse.continue}} go on  {_VERSIONS}  {{browse.delete}} {{browse.undo}}  {{browse.leave}}",
     f"{_MOVES} {_LONG_MOVES}  {_COPY}  {{browse.fold}} fold  {{browse.edit}} edit  {{browse.retry}} retry  "
@@ -48,6 +48,7 @@ _KEYS = {
     "e": "edit",
     "r": "retry",
     "c": "continue",
+    "p": "pin",
     "left_square_bracket": "older",
     "right_square_bracket": "newer",
     "d": "delete",

@@ -1,4 +1,4 @@
-"""Messages block by block: copy, fold, edit, retry, continue, versions, delete. Owns which message is marked.
+"""Messages block by block: copy, fold, edit, retry, continue, pin, versions, delete. Owns which message is marked.
 
 Must not know keys; the bar says what is wanted.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from kvchat.chats.types import Message
 from kvchat.ui.browse_bar import BrowseBar
+from kvchat.ui.pinning import toggle
 from kvchat.ui.room import Room
 from kvchat.ui.sending import Sending
 
@@ -64,10 +65,8 @@ class Browsing:
         match what:
             case "copy" | "copy_all":
                 self._copy(messages[at], block_only=what == "copy")
-            case "fold":
-                self._fold()
-            case "fold_all":
-                self._fold_all()
+            case "fold" | "fold_all":
+                self._fold() if what == "fold" else self._fold_all()
             case "edit":
                 self._edit(messages[at])
             case "retry":
@@ -75,6 +74,8 @@ class Browsing:
             case "continue":
                 self.leave()
                 self._sending.resume()
+            case "pin":
+                toggle(self._room, messages[at])
             case "older" | "newer":
                 self._switch(messages[at], at, 1 if what == "newer" else -1)
             case "delete":

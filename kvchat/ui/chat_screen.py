@@ -172,6 +172,7 @@ class ChatScreen(PartedScreen):
         """Another chat is shown."""
         self._browsing.lost()
         self.room.sights.look()
+        self._overflow.summaries.entered()
         self._ahead.opened()
         self._writing.drafts.entered()
         self._back_to_prompt()

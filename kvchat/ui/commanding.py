@@ -14,6 +14,8 @@ from kvchat.ui.chats import Chats
 from kvchat.ui.chips import Written
 from kvchat.ui.engines import Engines
 from kvchat.ui.history_words import history_words
+from kvchat.ui.overflow import Overflow
+from kvchat.ui.pinning import toggle_last
 from kvchat.ui.presets import Presets
 from kvchat.ui.room import Room
 from kvchat.ui.sending import Sending
@@ -32,10 +34,10 @@ class Commanding:
         chats: Chats,
         engines: Engines,
         choose_theme: Callable[[], object],
-        overflow: Callable[[str], object],
+        overflow: Overflow,
         undo: Callable[[], object],
     ) -> None:
-        """`choose_theme` is for /theme without a name, `overflow` and `undo` for what their names say."""
+        """`choose_theme` is for /theme without a name, `undo` for what its name says."""
         self._room = room
         self._sending = sending
         self._chats = chats
@@ -61,7 +63,9 @@ class Commanding:
             "/preset": Presets(room).command,
             "/settings": engines.settings,
             "/history": self._history,
-            "/overflow": overflow,
+            "/overflow": overflow.command,
+            "/summary": overflow.summaries.command,
+            "/pin": lambda _: toggle_last(room),
             "/temp": lambda text: self._sampling("temp", "temperature", text),
             "/seed": lambda text: self._sampling("seed", "seed", text),
             "/theme": self.appearance.theme,

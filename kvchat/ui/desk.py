@@ -28,7 +28,7 @@ class Desk:
 
     def new_conversation(self, system: str = "") -> Conversation:
         """A chat without messages; `system` "" takes the system prompt of the settings."""
-        from kvchat.conversation import Conversation  # the first frame does without
+        from kvchat.conversation import Conversation, Said  # the first frame does without
 
         settings = self.settings
         return Conversation.start(
@@ -40,6 +40,7 @@ class Desk:
             keep_kv=settings.kv,
             draft=settings.draft,
             overflow=settings.overflow,
+            new=Said(settings.new_draft, settings.new_overflow),
         )
 
     def open_conversation(self, chat_id: str) -> Future[Conversation]:

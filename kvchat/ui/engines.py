@@ -227,7 +227,7 @@ class Engines:
             from kvchat.library.find import resolve
             from kvchat.library.pairing import proposals
 
-            model = resolve(name, self._survey.models)
+            model = resolve(name, (*self._survey.models, *self._survey.unfit))
             drafts = draft and proposals(model, [resolve(draft, self._survey.models)])
             return model, draft if drafts else None
 
@@ -265,7 +265,8 @@ class Engines:
         self._change(**{field: value})
 
     def _change(self, **fields: Any) -> None:
-        config = replace(self._fitting.wanted or self._room.desk.engine.config, **fields)
+        before = self._fitting.wanted or self._room.desk.engine.config
+        config = replace(before.of_model(fields.get("model_path", before.model_path)), **fields)
         if not config.model_path:
             self._room.toast(NO_MODEL)
         elif config == self._room.desk.engine.config and self._room.desk.engine.ready is not None:

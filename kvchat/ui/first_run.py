@@ -249,7 +249,7 @@ class FirstRun(ModalScreen[FirstChoice | Wish | None]):
 
         def configured(facts: ModelFacts) -> EngineConfig:
             possible = possible_type(kind, facts.geometry)
-            return replace(config, model_path=str(facts.model.path), type_k=possible, type_v=possible)
+            return replace(config.of_model(str(facts.model.path)), type_k=possible, type_v=possible)
 
         return configured
 

@@ -156,7 +156,7 @@ class Inspector(ModalScreen[None]):
             generated=generated,
             warmed=conversation.warmed,
             reserved=0 if ready is None else ready.cache.context,
-            system=bool(conversation.chat.system),
+            system=bool(conversation.reading.system),
             left=self._read.left,
         )
 

@@ -83,7 +83,7 @@ def heading(findings: Findings) -> str:
     cache, model = ready.cache, ready.model
     types = cache.type_k if cache.type_k == cache.type_v else f"K {cache.type_k} V {cache.type_v}"
     flash = "on" if cache.flash_attention else "off"
-    named = f"{display_line(model.name)} · {model.architecture}, {model.attention}"
+    named = f"{display_line(' + '.join((model.name, *model.adapters)))} · {model.architecture}, {model.attention}"
     return f"KV inspector · {named} · {cache.context:,} cells · {types} · flash attention {flash}"
 
 

@@ -16,6 +16,7 @@ from kvchat.backend.values import EngineConfig
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Chat, Message
 from kvchat.conversation.sight import Sight, look
+from kvchat.conversation.summarized import Reading as Branch
 from kvchat.conversation.turns import ids_key
 from kvchat.errors import KvchatError
 from kvchat.kv.needs import Subject
@@ -47,7 +48,7 @@ class Read:
 @dataclass(frozen=True, slots=True)
 class _Question:
     chat: Chat
-    messages: tuple[Message, ...]
+    read: Branch
     ready: Ready | None
     config: EngineConfig
 
@@ -82,7 +83,7 @@ class Reading:
         self._reading = True
         room = self._room
         conversation, engine = room.conversation, room.desk.engine
-        question = _Question(conversation.chat, conversation.messages, engine.ready, engine.config)
+        question = _Question(conversation.chat, conversation.reading, engine.ready, engine.config)
         stored = room.desk.store.run(_stored, question)
         room.wait(stored, lambda found: self._look_further(question, found), self._failed)
 
@@ -141,14 +142,15 @@ def _stored(store: ChatStore, question: _Question) -> _Stored:
     answers = store.answers(chat.id)
     if ready is None or chat.head is None:
         return _Stored({}, 0, (), Sight(), answers)
-    key = ids_key(ready.model.text_key, chat.system)
-    known, sight = store.known_ids(chat.head, key), look(store, question.messages, key)
+    key = ids_key(ready.model.text_key, question.read.system)
+    known, sight = store.known_ids(chat.head, key), look(store, question.read, key)
     seen = sight.messages
     found = {message: each.ids for message, each in known.items() if each.ids is not None}
     ids: list[int] = []
-    for message in question.messages:
+    for message in question.read.messages:
         if message.id not in found:
             break
         ids += found[message.id]
     lengths = {message: seen[message].live if message in seen else len(each) for message, each in found.items()}
+    lengths |= dict.fromkeys(sight.replaced, 0)
     return _Stored(lengths, sum(each.tokens - each.live for each in seen.values()), tuple(ids), sight, answers)

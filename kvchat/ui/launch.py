@@ -16,12 +16,14 @@ from kvchat.paths import Paths
 if TYPE_CHECKING:  # what these need takes a while to load, and the first frame does without
     from kvchat.backend.client import EngineClient, EngineFactory
     from kvchat.backend.fidelity import Measure
-    from kvchat.backend.protocol import Event, Forecast, Generate, Preview, Ready, Title, Warm
+    from kvchat.backend.protocol import Event, Forecast, Generate, Preview, Ready, Summarize, Title, Warm
     from kvchat.backend.values import Failure
     from kvchat.chats.types import Chat
     from kvchat.kv.needs import Memory
     from kvchat.library.find import ModelFile
     from kvchat.ui.model_facts import ModelFacts
+
+_PATIENCE = 0.8  # seconds for the end of the engine, after which it is left to end by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Survey:
     """The models that were found, where was looked, and the one to begin with; None: the person has to choose.
 
     `known` are sentences about what does not work on this machine, found out at earlier starts. `draft_failure`: why it
-    begins without the draft model that is set.
+    begins without the draft model that is set. `unfit` are files that one cannot chat with, for those who name one.
     """
 
     models: tuple[ModelFile, ...] = ()
@@ -38,6 +40,7 @@ class Survey:
     known: tuple[str, ...] = ()
     failure: Failure | None = None
     draft_failure: Failure | None = None
+    unfit: tuple[ModelFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +63,23 @@ def survey(settings: Settings, paths: Paths, chat: Chat | None, latest: Chat | N
     from kvchat.backend.journal import read_report
     from kvchat.backend.values import Failure
     from kvchat.choosing import preferred
-    from kvchat.library.find import drop_in_folders, find_models, searched
+    from kvchat.library.find import drop_in_folders, find_files, searched
 
     folders = drop_in_folders(settings.model_folders)
-    models = tuple(find_models(paths, folders))
+    found = find_files(paths, folders)
+    models = tuple(model for model in found if not model.unfit)
     model, failure = None, None
     try:
-        model = preferred(settings, models, chat, latest)
+        model = preferred(settings, found, chat, latest)
     except KvchatError as error:
         failure = Failure(error.message, error.hint)
     else:
         if model is None and len(models) == 1:
             model = models[0]
     chosen = model.path if model else None
-    return Survey(models, searched(paths, folders), chosen, tuple(read_report(paths.state_folder)), failure)
+    unfit = tuple(model for model in found if model.unfit)
+    known = tuple(read_report(paths.state_folder))
+    return Survey(models, searched(paths, folders), chosen, known, failure, unfit=unfit)
 
 
 def local_engine(
@@ -183,6 +189,15 @@ class EngineLink:
         if self._engine is not None:
             self._engine.title(command)
 
+    def summarize(self, command: Summarize) -> None:
+        """Have the beginning of a chat summarized."""
+        if self._engine is not None:
+            self._engine.summarize(command)
+            return
+        from kvchat.backend.endings import unanswered
+
+        self._post(unanswered(command, "is not running"))
+
     def measure(self, command: Measure) -> bool:
         """Have cache types compared. False: there is no engine."""
         if self._engine is None:
@@ -191,15 +206,15 @@ class EngineLink:
         return True
 
     def close(self) -> None:
-        """End the engine, if there is one."""
+        """End the engine, if there is one. Nobody is kept waiting for what it still writes."""
         with self._lock:
             self._closed = True
         if self._engine is not None:
-            self._engine.close()
+            self._engine.close(_PATIENCE)
 
     def _start(self) -> None:
         from kvchat.backend.protocol import LoadFailed
-        from kvchat.choosing import as_before, with_draft
+        from kvchat.choosing import as_before, for_model, with_draft
 
         found = self._know_draft(self._look(self._settings, self._paths, self._chat, self._latest))
         self._post(found)
@@ -207,10 +222,12 @@ class EngineLink:
             self._post(LoadFailed(found.failure))
         elif found.chosen is not None:
             settings = as_before(self._settings, found.chosen, self._chat)
+            settings = for_model(settings, found.models, found.chosen)
             settings = with_draft(settings, found.models, found.chosen, self._chat)
             config = engine_config(settings, found.chosen, self._paths)
-            if self._fits(config, found.models):
-                self._begin(config)
+            fitting = self._weigh(config, found.models)
+            if fitting is not None:
+                self._begin(fitting)
 
     def _know_draft(self, found: Survey) -> Survey:
         """Take the draft model that the settings name for a file; without it where there is none of that name."""
@@ -224,16 +241,19 @@ class EngineLink:
             return replace(found, draft_failure=Failure(error.message, error.hint))
         return found
 
-    def _fits(self, config: EngineConfig, models: tuple[ModelFile, ...]) -> bool:
-        """Whether the person need not be asked."""
+    def _weigh(self, config: EngineConfig, models: tuple[ModelFile, ...]) -> EngineConfig | None:
+        """What to begin with, in a new chat with the cache types of the plan where nobody chose them. None: the person
+        is to be asked."""
         from kvchat.ui.model_facts import model_at, read_facts
-        from kvchat.ui.planning import draft_facts, fits
+        from kvchat.ui.planning import draft_facts, fits, with_types
 
         facts, draft = read_facts(model_at(Path(config.model_path), models)), draft_facts(config, models)
-        fitting = fits(facts, config, self.memory, draft)
+        if self._chat is None and not self._settings.types_chosen:
+            config = with_types(facts, config, self.memory, draft)
+        fitting = self._settings.fit == "off" or fits(facts, config, self.memory, draft)
         self._held_back = None if fitting else config
         self._post(Weighed(config, facts, fitting, draft))
-        return fitting
+        return config if fitting else None
 
     def _pid(self) -> int | None:
         if self._engine is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Loading, Ready, TextDelta, TurnFinished
-from kvchat.backend.values import Usage
+from kvchat.backend.values import ModelInfo, Usage
 from kvchat.chats.types import Chat, Message
 from kvchat.conversation import LiveTurn, read_usage
 from kvchat.conversation.draft_words import accepted_share
@@ -142,7 +142,7 @@ class Progress:
         ready = self._ready
         return StatusState(
             phase=phase,
-            model=display_line(ready.model.name if ready else chat.model),
+            model=display_line(_named(ready.model) if ready else chat.model),
             type_k=ready.cache.type_k if ready else "",
             type_v=ready.cache.type_v if ready else "",
             used=used,
@@ -162,6 +162,11 @@ class Progress:
     def _speed(self) -> float | None:
         seconds = self._last_at - self._first_at
         return (self._tokens - 1) / seconds if seconds > 0.2 else None
+
+
+def _named(model: ModelInfo) -> str:
+    """Of an adapter it says that it acts: without, the model is another one."""
+    return f"{model.name} + LoRA" if model.adapters else model.name
 
 
 def last_usage(messages: Sequence[Message]) -> Usage:

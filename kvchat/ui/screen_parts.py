@@ -99,7 +99,7 @@ class PartedScreen(Screen[None]):
         from kvchat.ui.commanding import Commanding
 
         parts = self._sending, self._chats, self._engines
-        return Commanding(self.room, *parts, self._choose_theme, self._overflow.command, self._undo)
+        return Commanding(self.room, *parts, self._choose_theme, self._overflow, self._undo)
 
     def _choose_theme(self) -> None:
         self._finding.themes()

@@ -16,7 +16,7 @@ from kvchat.ui.key_hints import keys_at, told
 from kvchat.ui.room import Room
 from kvchat.ui.wording import clock
 
-LONGEST_GOODBYE = 1.0  # seconds that a stopped turn may take to end before something else happens
+LONGEST_GOODBYE = 0.8  # seconds that a stopped turn may take to end before something else happens
 GOES_ON = frozenset({"stop", "length"})  # after an answer that ended so, the message that waits is sent
 
 

@@ -123,7 +123,7 @@ class EngineDraft:
     def choose_model(self, facts: ModelFacts) -> None:
         """Another model, and what of the rest it cannot have otherwise."""
         self.know(facts)
-        wanted = replace(self.config, model_path=str(facts.model.path))
+        wanted = self.config.of_model(str(facts.model.path))
         config = words.for_model(wanted, self.machine.cores, self.machine.memory, facts)
         changed = [f"{LABELS[field]} {value_text(field, config)}" for field in differing(wanted, config)]
         if config.draft_path and not still_drafts(facts, self._draft_of(config)):

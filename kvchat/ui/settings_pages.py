@@ -16,7 +16,7 @@ from kvchat.backend.protocol import Ready
 from kvchat.backend.values import DraftMode, History, OverflowPolicy, Sampling
 from kvchat.chats.types import Message
 from kvchat.conversation import Defaults, Own
-from kvchat.conversation.overflow_words import POLICIES, cannot_evict
+from kvchat.conversation.overflow_words import POLICIES, impossible
 from kvchat.ui.history_words import history_words
 from kvchat.ui.sampling_fields import DRAFT, FIELDS, HISTORY, OVERFLOW, SAMPLING, ChatField
 from kvchat.ui.settings_row import RowState
@@ -227,31 +227,43 @@ class HistoryPage(ChatPage):
         super().__init__(draft, (HISTORY, OVERFLOW))
         self._ready = ready
 
+    def _cannot(self, policy: OverflowPolicy) -> str:
+        """Why the running model cannot have a policy."""
+        return impossible(policy, self._ready) if self._ready is not None else ""
+
     @property
-    def _stops(self) -> str:
-        """Why a full context is the end whatever is chosen."""
-        return cannot_evict(self._ready) if self._ready is not None else ""
+    def _others(self) -> bool:
+        """Whether there is anything but stop."""
+        return not all(self._cannot(policy) for policy in POLICIES if policy != "stop")
 
     def row(self, field: str) -> RowState:
-        """What a policy does stands beside it; where nothing can leave, it cannot be walked."""
+        """What a policy does stands beside it; where there is none but stop, it cannot be walked."""
         state = super().row(field)
         if field != OVERFLOW.name:
             return state
-        if self._stops:
-            return replace(state, note=f"without effect: {self._stops}", walkable=False)
+        problem = self._cannot(self.draft.overflow) or ("" if self._others else self._cannot("summarize"))
+        if problem:
+            return replace(state, note=f"without effect: {problem}", walkable=self._others)
         return replace(state, note=" · ".join(filter(None, (state.note, POLICIES[self.draft.overflow]))))
 
     def step(self, field: str, step: int) -> None:
         """Another value, where it would have an effect."""
-        if field != OVERFLOW.name or not self._stops:
+        if field != OVERFLOW.name:
             super().step(field, step)
+            return
+        for _ in POLICIES:
+            if self._others:
+                super().step(field, step)
+            if not self._cannot(self.draft.overflow):
+                return
 
     def detail(self, field: str) -> str:
         """The way, and what the template was seen to do; what each policy does."""
         if field == OVERFLOW.name:
             ways = [f"{policy}: {meaning}" for policy, meaning in POLICIES.items()]
-            stops = f"A full context always ends the answer with this model: {self._stops}." if self._stops else ""
-            return "\n".join(filter(None, (stops, *ways, self.draft.own_words(OVERFLOW))))
+            problem = self._cannot("shift")
+            stops = f"With this model {'only stop or summarize' if self._others else 'always stop'}: {problem}."
+            return "\n".join(filter(None, (stops if problem else "", *ways, self.draft.own_words(OVERFLOW))))
         said = history_words(self.draft.history, self._ready, self.draft.now.messages)
         return "\n".join(filter(None, (said, self.draft.own_words(HISTORY))))
 

@@ -60,7 +60,7 @@ def limits(situation: Situation) -> Limits | None:
 def for_model(config: EngineConfig, cores: int, memory: int | None, facts: ModelFacts) -> EngineConfig:
     """The configuration for another model, one that can be run, with as few changes as make it possible."""
     assert facts.geometry is not None
-    return repaired(replace(config, model_path=str(facts.model.path)), Limits(facts.geometry, cores, memory))
+    return repaired(config.of_model(str(facts.model.path)), Limits(facts.geometry, cores, memory))
 
 
 def planned(
@@ -94,7 +94,7 @@ def memory_need(situation: Situation) -> MemoryNeed | None:
         f16=f16.kv_bytes + f16.state_bytes,
         weights=plan.weights_bytes,
         now=now.chosen.kv_bytes + now.chosen.state_bytes if now is not None else 0,
-        compute=chosen.compute_bytes,
+        compute=chosen.compute_bytes + chosen.process_bytes,
         memory=situation.memory,
         free=plan.free_bytes,
         fits=chosen.fits,

@@ -37,9 +37,13 @@ class Sights:
         room.wait(conversation.sight(), counted, unknown)
 
     def _know(self, sight: Sight) -> None:
-        from kvchat.conversation.overflow_words import mark
+        from kvchat.conversation.overflow_words import mark, mark_replaced
 
         marks = {message: words for message, seen in sight.messages.items() if (words := mark(seen))}
+        for message in self._room.conversation.messages:
+            words = mark_replaced(message) if message.id in sight.replaced else marks.get(message.id, "")
+            if said := " · ".join(filter(None, ("pinned" if message.pinned else "", words))):
+                marks[message.id] = said
         if marks != self.marks:
             self.marks = marks
             self._room.sync()

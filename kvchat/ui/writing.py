@@ -117,6 +117,7 @@ class Writing:
             "/follow": Values(lambda: [(word, "") for word in FOLLOWS]),
             "/mouse": Values(lambda: [("on", "for the app"), ("off", "for the terminal")]),
             "/overflow": Values(lambda: list(POLICIES.items())),
+            "/summary": Values(lambda: [("show", "read and change it"), ("drop", "the one that waits, or is written")]),
             "/history": Values(lambda: [("append", "what was rendered stays"), ("exact", "as the template says")]),
         }
 

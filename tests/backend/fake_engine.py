@@ -72,8 +72,12 @@ def main():
     if mode == "refuse":
         pipe.send(LoadFailed(Failure("no", "try another")))
         return
+    if mode == "deaf-in-load":
+        time.sleep(1000)
     load_draft(mode, pipe, config)
     pipe.send(ready(config))
+    if mode == "deaf":
+        time.sleep(1000)
     if mode == "die-measuring" and config.tune:
         die(signal.SIGSEGV)
     if mode == "die-by-number":

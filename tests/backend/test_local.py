@@ -269,6 +269,26 @@ def test_close_before_ready_leaves_no_process(start):
     assert not Path(f"/proc/{pid}").exists()
 
 
+def test_an_engine_that_loads_has_nothing_to_write_and_is_not_waited_for(start):
+    client = start("deaf-in-load")
+    while client.engine.pid is None:
+        time.sleep(0.01)
+    pid = client.engine.pid
+    client.engine.close(patience=5.0)  # less than GOODBYE: one that had been ready would be left to itself
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_with_little_patience_an_engine_is_left_to_end_by_itself(start):
+    """The app does not wait for what is still written; who waits to the end kills what does not end."""
+    client = start("deaf")
+    client.until(Ready)
+    pid = client.engine.pid
+    client.engine.close(patience=0.01)
+    assert Path(f"/proc/{pid}").exists()
+    client.engine.close()
+    assert not Path(f"/proc/{pid}").exists()
+
+
 def test_a_turn_without_an_engine_is_still_finished(tmp_path):
     events: queue.SimpleQueue = queue.SimpleQueue()
     engine = Engine(EngineConfig("m"), events.put, tmp_path / "state", tmp_path / "engine.log")

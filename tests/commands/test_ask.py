@@ -181,6 +181,7 @@ def test_json_has_the_names_of_the_contract(ask: Callable[..., Asked], engine: S
             "attention": "GQA",
             "fingerprint": "0" * 32,
             "kv_bytes_per_token": 23040,
+            "adapters": [],
         },
         "cache": {"type_k": "f16", "type_v": "f16", "context": 4096, "cells": 812, "bytes": 18708480},
         "prompt": {

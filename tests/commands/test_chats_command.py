@@ -95,6 +95,7 @@ def test_show_json(paths: Paths) -> None:
         "created": 4.0,
         "finish": "stop",
         "model": EVIL,
+        "pinned": False,
         "prompt_tokens": 10,
         "reused": 7,
         "computed": 3,

@@ -64,7 +64,7 @@ class Engine:
     def cancel(self, turn: str) -> None:
         self._stopped.add(turn)
 
-    def close(self) -> None:
+    def close(self, patience: float = 0.0) -> None:
         pass
 
     def _answer(self, request: Generate) -> None:

@@ -170,13 +170,15 @@ def test_the_field_in_the_settings(attention: str) -> None:
     ready = replace(ready, model=replace(ready.model, attention=attention))
     page = HistoryPage(ChatDraft(ChatNow()), ready)
     page.step("overflow", 1)
-    walked: OverflowPolicy | None = "shift" if attention == "GQA" else None
+    walked: OverflowPolicy = "shift" if attention == "GQA" else "summarize"  # for which nothing has to leave
     assert page.draft.own == Own(overflow=walked)
     row = page.row("overflow")
-    assert row.walkable == (walked is not None)
-    assert ("the oldest turns leave" if walked else "a recurrent state cannot let single tokens go") in row.note
-    assert "sinks: the first tokens and the last ones stay" in page.detail("overflow")
-    assert page.changed == (walked is not None)
+    assert row.walkable
+    assert ("the oldest turns leave" if attention == "GQA" else "the model sums up the oldest turns") in row.note
+    detail = page.detail("overflow")
+    assert "sinks: the first tokens and the last ones stay" in detail
+    assert ("a recurrent state cannot let single tokens go" in detail) == (attention == "recurrent")
+    assert page.changed
     assert page.line("overflow") is None
     page.give_back("overflow")
     assert not page.changed

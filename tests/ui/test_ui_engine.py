@@ -70,10 +70,12 @@ async def test_a_model_is_chosen_by_a_part_of_its_name(home: Path) -> None:
         ("/context many", "'many' is not a whole number"),
         ("/threads -7", "-7 is not between"),
         ("/model nothing-like-it", "There is no model 'nothing-like-it'"),
+        ("/model embed", "'embed' is a model for embeddings"),
     ],
 )
 async def test_what_cannot_be_applied_is_refused_with_a_reason(home: Path, command: str, said: str) -> None:
-    with stage(home) as on:
+    unfit = ModelFile("embed", Path("/models/embed.gguf"), 1, "models", "a model for embeddings")
+    with stage(home, found=replace(FOUND, unfit=(unfit,))) as on:
         async with on.app().run_test(size=(120, 30)) as pilot:
             await ready(pilot)
             await send(pilot, command)

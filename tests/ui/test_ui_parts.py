@@ -439,7 +439,7 @@ def test_undo_holds_the_last_thing_for_a_while() -> None:
     [
         ("/mo", ""),
         ("/cache q8", "/cache [K] [V]: cache types: f16, bf16, q8_0, q4_0"),
-        ("/undo", "/undo: take back the last deletion, or what left a full context last"),
+        ("/undo", "/undo: take back the last deletion, the last summary, or what left a full context last"),
         ("/nothing like it", ""),
         ("//etc", ""),
     ],

@@ -163,10 +163,10 @@ def test_a_configuration_for_another_model(name: str, before: EngineConfig, afte
 
 def test_meters_in_numbers() -> None:
     need = MemoryNeed(cache=468 << 20, f16=1152 << 20, weights=2 * GIB, memory=8 * GIB, free=2 * GIB, fits=False)
-    assert cache_meter(need, 76).plain == "KV memory  " + "━" * 10 + "─" * 15 + "  468 MiB  f16: 1.1 GiB"
-    assert total_meter(need, 76).plain == "Total      " + "━" * 8 + "─" * 17 + "  2.5 GiB of 8.0 GiB, 2.0 GiB free"
+    assert cache_meter(need, 81).plain == "KV memory  " + "━" * 10 + "─" * 15 + "  468 MiB  f16: 1.1 GiB"
+    assert total_meter(need, 81).plain == "Total      " + "━" * 8 + "─" * 17 + "  2.5 GiB of 8.0 GiB, 2.0 GiB free"
     assert cache_meter(need, 30).plain == "KV memory  468 MiB  f16: 1.1 GiB"
-    full = [span for span in cache_meter(need, 76).spans if span.style == "$primary"]
+    full = [span for span in cache_meter(need, 81).spans if span.style == "$primary"]
     assert full[0].end - full[0].start == round(25 * 468 / 1152)
 
 

@@ -67,7 +67,7 @@ def leave_for_the_chat(terminal: Terminal) -> None:
     def writes() -> bool:
         terminal.send(b"\x1b[27u")
         terminal.send(b"~")
-        end = time.monotonic() + 1
+        end = time.monotonic() + 5
         while time.monotonic() < end:
             if "│ ~" in terminal.text():
                 return True

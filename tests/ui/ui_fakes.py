@@ -68,7 +68,7 @@ class FakeEngine(FakeBackend):
         for event in events:
             self.post(event)
 
-    def close(self) -> None:
+    def close(self, patience: float = 0.0) -> None:
         self.closed = True
 
 
