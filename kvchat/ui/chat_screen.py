@@ -18,6 +18,7 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
 
+from kvchat.ui.chips import Written
 from kvchat.ui.desk import Desk
 from kvchat.ui.inbox import StoreFailed
 from kvchat.ui.key_hints import key_text, keys_at, told
@@ -80,7 +81,7 @@ class ChatScreen(PartedScreen):
                 welcome = [", ".join(told(parts, keys_at(self), shown)) for parts in WELCOME]
                 yield Transcript(("", "kvchat", "", *welcome), id="transcript")
                 yield ChipLine(id="chip")
-                yield Prompt("Write a message", id="prompt")
+                yield Prompt("Write a message", self._submitted, id="prompt")
                 yield HintLine(id="hint")
         yield StatusLine(id="status")
 
@@ -183,9 +184,9 @@ class ChatScreen(PartedScreen):
 
     # ------------------------------------------------------------------ what the widgets say
 
-    def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
+    def _submitted(self, text: str, literal: bool, written: Written) -> None:
         """A message or a command."""
-        self._commanding.carry_out(event.text, literal=event.literal, written=event.written)
+        self._commanding.carry_out(text, literal=literal, written=written)
 
     def on_prompt_edged(self) -> None:
         """Up where nothing is above: to the messages."""

@@ -64,6 +64,14 @@ class Companion(Protocol):
         """Edit the draft in another program."""
 
 
+class Submit(Protocol):
+    """Who takes what was written. Called at once: the next key may be for the screen that it opens."""
+
+    def __call__(self, text: str, literal: bool, written: Written, /) -> None:
+        """`literal`: the text was pasted and begins with a slash, so it is no command. `written` is the same with
+        labels for its files."""
+
+
 class Prompt(ChipArea, inherit_bindings=False):
     """Enter sends, Ctrl+J (Shift+Enter, a backslash before Enter) makes a new line."""
 
@@ -81,18 +89,9 @@ class Prompt(ChipArea, inherit_bindings=False):
     class Edged(Message):
         """Up in an empty prompt that has nothing to recall."""
 
-    class Submitted(Message):
-        """The person sent `text`. `literal`: it was pasted and begins with a slash, so it is no command. `written` is
-        the same with labels for its files."""
-
-        def __init__(self, text: str, literal: bool, written: Written) -> None:
-            self.text = text
-            self.literal = literal
-            self.written = written
-            super().__init__()
-
-    def __init__(self, placeholder: str = "", *, id: str | None = None) -> None:
+    def __init__(self, placeholder: str, submit: Submit, *, id: str | None = None) -> None:
         super().__init__(placeholder, id=id)
+        self._submit = submit
         self.companion: Companion | None = None
         self._sent: list[Written] = []
         self._recalled: int | None = None
@@ -210,7 +209,7 @@ class Prompt(ChipArea, inherit_bindings=False):
         if not text.strip():
             return
         self.clear_draft()
-        self.post_message(self.Submitted(text, literal, written))
+        self._submit(text, literal, written)
 
     def clear_draft(self) -> None:
         """Empty the prompt; Up brings the text back."""

@@ -17,14 +17,10 @@ class Host(App[None]):
         self.edges = 0
 
     def compose(self) -> ComposeResult:
-        yield Prompt("Write", id="prompt")
+        yield Prompt("Write", lambda text, literal, _: self.sent.append((text, literal)), id="prompt")
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return VARIABLES
-
-    @on(Prompt.Submitted)
-    def keep(self, event: Prompt.Submitted) -> None:
-        self.sent.append((event.text, event.literal))
 
     @on(Prompt.Edged)
     def count(self) -> None:
