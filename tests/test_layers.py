@@ -245,3 +245,9 @@ def test_small_commands_load_nothing_heavy(line: str) -> None:
     )
     done = run(code)
     assert done.returncode == 0, done.stderr
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """pytest imports them by name, wherever they lie."""
+    names = [path.stem for path in Path(__file__).parent.rglob("*.py") if path.stem not in ("conftest", "__init__")]
+    assert sorted(set(names)) == sorted(names)
