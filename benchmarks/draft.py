@@ -7,12 +7,16 @@
 Without a model: the built-in one, for speed its weights as F16. `--draft built-in`: that is the draft model, too.
 
 Speed: each question is answered greedily without drafts and with them, in turn. The ratio is that of decoded tokens per
-second; the median over the questions of a task, and the range. Worst: the free questions, 100 tokens each, with "auto":
-a lookup alone, one that drafts anything and seems to be sure, a draft model whose weights are random, and one that is
-the built-in model; first of all plain decoding against itself, which is noise. The ratio is that of the times of plain
-decoding and of "auto", by the clock and by the processor time of the process, which other programs disturb less; the
-order changes from pair to pair. Equality: Q4_1 weights, q8_0 cache and flash attention, where a token in a batch is
-computed as it is alone: 20 questions, 200 tokens each.
+second; the median over the questions of a task, and the range. The bound is that of a lookup which knows how many of
+its tokens will stand, by the cost of checking that was measured before.
+
+Worst: the free questions, 100 tokens each, with "auto": a lookup alone, one that drafts anything and seems to be sure,
+a draft model whose weights are random, and one that is the built-in model; first of all plain decoding against itself,
+which is noise. The ratio is that of the times of plain decoding and of "auto", by the clock and by the processor time
+of the process, which other programs disturb less; the order changes from pair to pair.
+
+Equality: Q4_1 weights, q8_0 cache and flash attention, where a token in a batch is computed as it is alone: 20
+questions, 200 tokens each.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dequantize import dequantize
-from draft_session import TASKS, Answered, Bench
+from draft_session import TASKS, Answered, Bench, bound
 
 from kvchat.backend.values import DraftMode, EngineConfig, Usage
 from kvchat.engine import llama
@@ -41,11 +45,13 @@ WORST_TOKENS = 100
 LEAST = 0.97  # of the speed of plain decoding
 
 
-def speed(bench: Bench, mode: DraftMode, rounds: int) -> None:
-    print(f"{'task':16} {'plain':>9} {'drafts':>9} {'ratio':>6} {'range':>12} {'accepted':>9} {'a step':>7}")
+def speed(bench: Bench, mode: DraftMode, rounds: int, costs: Sequence[float]) -> None:
+    print(
+        f"{'task':16} {'plain':>9} {'drafts':>9} {'ratio':>6} {'range':>12} {'bound':>6} {'accepted':>9} {'a step':>7}"
+    )
     bench.ask("Hello.", "off", 16)
     for task, questions in TASKS.items():
-        ratios, plain, drafted = [], [], []
+        ratios, plain, drafted, bounds = [], [], [], []
         usages: list[Usage] = []
         for question in questions:
             pairs = [(bench.ask(question, "off"), bench.ask(question, mode)) for _ in range(rounds)]
@@ -53,12 +59,13 @@ def speed(bench: Bench, mode: DraftMode, rounds: int) -> None:
             drafted.append(statistics.median(given.speed for _, given in pairs))
             ratios.append(statistics.median(given.speed / without.speed for without, given in pairs))
             usages += [given.usage for _, given in pairs]
+            bounds.append(bound(pairs[0][0], costs) if costs else 0.0)
         proposed, accepted = (sum(counts) for counts in zip(*map(_counts, usages), strict=True))
         steps = sum(usage.draft_steps for usage in usages)
         print(
             f"{task:16} {statistics.median(plain):5.1f} t/s {statistics.median(drafted):5.1f} t/s "
             f"{statistics.median(ratios):6.2f} {min(ratios):5.2f} - {max(ratios):4.2f} "
-            f"{accepted / max(proposed, 1):8.0%} {accepted / max(steps, 1):7.1f}"
+            f"{statistics.median(bounds):6.2f} {accepted / max(proposed, 1):8.0%} {accepted / max(steps, 1):7.1f}"
         )
 
 
@@ -178,7 +185,7 @@ def main() -> None:
                 curve = bench.costs()
                 told = "  ".join(f"{n}: {curve[n - 1]:.2f}" for n in (1, 2, 3, 4, 6, 8, 12, 16)) if curve else ""
                 print(f"cost of decoding n tokens at once against one: {told or 'not measured'}")
-                speed(bench, given.mode, given.rounds or 3)
+                speed(bench, given.mode, given.rounds or 3, curve)
 
 
 def _silent(_text: str, *, error: bool) -> None:

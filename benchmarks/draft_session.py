@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvchat.backend.protocol import Event, Generate, TextDelta, TurnFinished
+from kvchat.backend.protocol import Event, Generate, PromptReady, TextDelta, TurnFinished
 from kvchat.backend.values import DraftMode, EngineConfig, PromptMessage, Sampling, Usage
 from kvchat.engine.cost_measuring import measure_costs
 from kvchat.engine.drafting import Draft
 from kvchat.engine.interrupt import Interrupt
-from kvchat.engine.ngram import BOUNDS, NgramDrafter
+from kvchat.engine.ngram import BOUNDS, NgramDrafter, NgramIndex
 from kvchat.engine.scheduler import Scheduler
 from kvchat.engine.session import Session
 from kvchat.engine.tuning import Setting
@@ -71,8 +71,10 @@ TASKS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One reply: its ids, what it cost, and the seconds of processor time from its first token on."""
+    """One reply: the ids of its prompt and its own, what it cost, and the seconds of processor time from its first
+    token on."""
 
+    prompt: tuple[int, ...]
     ids: tuple[int, ...]
     usage: Usage
     processor: float
@@ -122,7 +124,9 @@ class Bench:
         if finished.failure is not None:
             raise SystemExit(f"error: {finished.failure.message}")
         ids = tuple(token for event in self._events if isinstance(event, TextDelta) for token in event.ids)
-        return Answered(ids, finished.usage, processor)
+        ready = next(event for event in self._events if isinstance(event, PromptReady))
+        prompt = tuple(token for segment in ready.segments for token in segment)
+        return Answered(prompt, ids, finished.usage, processor)
 
     def costs(self) -> Sequence[float]:
         """The cost curve, measured, and used from now on; empty where that cannot be."""
@@ -131,3 +135,20 @@ class Bench:
         curve = measure_costs(session.model, session.config, setting, lambda: False)
         session.learn_costs(curve)
         return curve
+
+
+def bound(answered: Answered, costs: Sequence[float]) -> float:
+    """The speed against plain decoding that a lookup would come to that knows how many of its tokens will stand."""
+    ids, start = (*answered.prompt, *answered.ids), len(answered.prompt)
+    index = NgramIndex()
+    stand = []  # of what is looked up in front of each token
+    for position in range(start, len(ids)):
+        index.grow(ids[:position])
+        _, source = index.longest()
+        most = min(len(costs), len(ids) - position, position - source) - 1 if source else 0
+        right = (n for n in range(most) if ids[source + n] != ids[position + n])
+        stand.append(next(right, max(most, 0)))
+    least = [0.0]  # plain steps from each token to the end, backwards
+    for number, reach in enumerate(reversed(stand)):
+        least.append(min(costs[k] + least[number - k] for k in range(reach + 1)))
+    return len(stand) / least[-1]
