@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kvchat.backend.protocol import Previewed, Ready
-from kvchat.backend.values import CacheType, EngineConfig
+from kvchat.backend.values import CacheType, EngineConfig, FlashAttention
 from kvchat.kv.geometry import Geometry
 from kvchat.kv.needs import Memory
 from kvchat.kv.plan import Plan
@@ -71,9 +71,10 @@ def planned(
     memory: Memory,
     draft: ModelFacts | None = None,
 ) -> Plan | None:
-    """The plan of what is chosen. A context that is chosen automatically stays what the running engine made of it."""
+    """The plan of what is chosen. What is chosen automatically stays what the running engine made of it."""
     if ready is not None and _sized(config) == _sized(started):
-        config = replace(config, context=ready.cache.context)
+        flash: FlashAttention = "on" if ready.cache.flash_attention else "off"
+        config = replace(config, context=ready.cache.context, flash_attention=flash)
     return plan_for(facts, config, memory, draft)
 
 

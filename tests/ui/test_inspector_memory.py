@@ -14,6 +14,7 @@ from kvchat.backend.values import EngineConfig
 from kvchat.kv.needs import Memory
 from kvchat.ui.inspector_memory import MemoryView, held_line, memory_lines, memory_view, what_if, window_line
 from kvchat.ui.model_facts import read_facts
+from kvchat.ui.settings_words import planned
 
 GIB = 1 << 30
 # 2 layers with 2 heads of 64 for K and as many for V: 512 numbers a token.
@@ -64,6 +65,19 @@ def test_the_parts_and_the_total(tmp_path: Path) -> None:
     assert "compute (estimate)" in shown
     assert f"total, about {need.total_bytes / 2**20:>13.0f} MiB  of 8.0 GiB free without this engine" in shown
     assert "▸ f16 now" in shown
+
+
+@pytest.mark.parametrize("flash", [False, True])
+def test_the_settings_count_the_same(tmp_path: Path, flash: bool) -> None:
+    """Flash attention was measured and is on, or not: what the configuration leaves open is as the engine has it."""
+    found = model("llama", tmp_path)
+    wanted = EngineConfig(str(found.path), context=4096)
+    plain = ready_with(wanted)
+    ready = replace(plain, cache=replace(plain.cache, flash_attention=flash))
+    plan = planned(read_facts(found), wanted, wanted, ready, Memory(ram=8 * GIB))
+    view = viewed(tmp_path, flash=flash)
+    assert plan is not None
+    assert plan.chosen.total_bytes == view.choices[view.now].total_bytes
 
 
 def test_a_draft_model_has_rows_of_its_own(tmp_path: Path) -> None:
