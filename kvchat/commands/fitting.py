@@ -11,10 +11,7 @@ from typing import cast
 from kvchat.backend.values import CacheType, EngineConfig
 from kvchat.config import Settings
 from kvchat.errors import KvchatError
-from kvchat.formats.gguf import model_name
-from kvchat.formats.gguf_split import model_files
-from kvchat.kv.fit import computed_at_once
-from kvchat.kv.needs import Memory, Subject, subject, with_adapters
+from kvchat.kv.needs import Memory, subject_at, with_adapters
 from kvchat.kv.plan import Plan, Wanted, make_plan
 from kvchat.machine import free_memory, free_vram
 
@@ -49,29 +46,19 @@ def _plan(config: EngineConfig, *, automatic: bool) -> Plan | None:
     """None when its files cannot be read: the engine says so."""
     try:
         model = with_adapters(
-            _subject(Path(config.model_path)), [adapter.path for adapter in config.lora if adapter.scale]
+            subject_at(Path(config.model_path)), [adapter.path for adapter in config.lora if adapter.scale]
         )
-    except (KvchatError, OSError):
+    except KvchatError:
         return None
     draft = None
     if config.draft_path is not None:
         try:
-            draft = _subject(Path(config.draft_path))
-        except (KvchatError, OSError):
+            draft = subject_at(Path(config.draft_path))
+        except KvchatError:
             draft = None  # the engine goes on without it, and says so
-    types = ("", "") if automatic else (config.type_k, config.type_v)
-    hardware = config.hardware
-    wanted = Wanted(
-        config.context,
-        *types,
-        config.flash_attention,
-        config.gpu_layers,
-        computed_at_once(hardware.batch, hardware.ubatch),
-        hardware.kv_offload,
+    return make_plan(
+        model,
+        Memory(free_memory(), free_vram() if config.gpu_layers else None),
+        Wanted.of(config, choose_types=automatic),
+        draft,
     )
-    return make_plan(model, Memory(free_memory(), free_vram() if config.gpu_layers else None), wanted, draft)
-
-
-def _subject(path: Path) -> Subject:
-    files = model_files(path)
-    return subject(model_name(path), files, sum(file.stat().st_size for file in files))

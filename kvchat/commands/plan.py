@@ -13,7 +13,6 @@ from kvchat.clean import clean_line
 from kvchat.commands.table import print_table, size_text
 from kvchat.config import Settings
 from kvchat.errors import KvchatError
-from kvchat.kv.fit import computed_at_once
 from kvchat.kv.needs import Memory, Need, Subject, subject, with_adapters
 from kvchat.kv.plan import Plan, Wanted, make_plan
 from kvchat.library.find import check, drop_in_folders, files_of_model, find_files, resolve
@@ -34,7 +33,8 @@ def run_plan(name: str, settings: Settings, paths: Paths, *, draft: str | None, 
             f"{beside.name} cannot draft for {model.name}, the vocabularies differ: {found}",
             f"`kvchat models show {model.name}` proposes draft models that are here",
         )
-    plan = make_plan(model, Memory(free_memory(), free_vram()), _wanted(settings), beside)
+    wanted = Wanted.of(settings, choose_types=not settings.types_chosen)
+    plan = make_plan(model, Memory(free_memory(), free_vram()), wanted, beside)
     if plan.chosen.refusal is not None:
         raise plan.chosen.refusal
     if json:
@@ -47,21 +47,6 @@ def run_plan(name: str, settings: Settings, paths: Paths, *, draft: str | None, 
 def _subject(name: str, paths: Paths, settings: Settings) -> Subject:
     model = resolve(name, find_files(paths, drop_in_folders(settings.model_folders)))
     return subject(model.name, files_of_model(model, check(model)), model.size)
-
-
-def _wanted(settings: Settings) -> Wanted:
-    """Cache types that nobody chose are left to the plan."""
-    type_k, type_v = (settings.type_k, settings.type_v) if settings.types_chosen else ("", "")
-    hardware = settings.hardware
-    return Wanted(
-        settings.context,
-        type_k,
-        type_v,
-        settings.flash_attention,
-        settings.gpu_layers,
-        computed_at_once(hardware.batch, hardware.ubatch),
-        hardware.kv_offload,
-    )
 
 
 # ------------------------------------------------------------------ as JSON

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from kvchat.backend.values import EngineConfig
-from kvchat.engine.layers import wanted_of
 from kvchat.engine.llama import ABORTED, DECODED, NO_SLOT, Beside, ContextParams, NativeContext, has_gpu
 from kvchat.engine.memory import CHAT, SCRATCH, Memory
 from kvchat.engine.model import Model
@@ -22,7 +21,7 @@ from kvchat.errors import KvchatError
 from kvchat.kv.fit import OUTPUTS, cache_bytes, chunk, rollback_rows, sequences, uses_flash
 from kvchat.kv.ledger import CELLS, held_bytes
 from kvchat.kv.needs import Subject
-from kvchat.kv.plan import make_plan
+from kvchat.kv.plan import Wanted, make_plan
 from kvchat.machine import free_memory, physical_cores
 
 WARM_UP = 8  # more than one token: the matrix-matrix path is where an illegal instruction strikes
@@ -193,7 +192,7 @@ class Context:
 
 def _context_size(model: Model, config: EngineConfig, beside: Subject | None, *, on_gpu: bool) -> int:
     """The size asked for, else what is chosen for this model and this memory."""
-    wanted = replace(wanted_of(config), gpu_layers=model.gpu_layers)
+    wanted = replace(Wanted.of(config), gpu_layers=model.gpu_layers)
     plan = make_plan(model.subject, model.free_before, wanted, beside)
     free = None if on_gpu else free_memory()  # there llama.cpp itself knows, and refuses
     needed = cache_bytes(model.geometry, config.type_k, config.type_v, config.context)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvchat.errors import KvchatError
-from kvchat.formats.gguf import GgufHeader, read_header
+from kvchat.formats.gguf import GgufHeader, model_name, read_header
 from kvchat.formats.gguf_adapter import check_adapter, read_adapter
+from kvchat.formats.gguf_split import model_files
 from kvchat.kv.compute import Workload, compute_bytes, work_bytes, workload
 from kvchat.kv.fit import OUTPUTS, Flash, chunk, draft_context, rollback_rows, sequences, uses_flash
 from kvchat.kv.geometry import Geometry, geometry
@@ -78,6 +79,16 @@ def subject(name: str, files: Sequence[Path], size: int) -> Subject:
     header = replace(headers[0], tensors=tuple(tensor for each in headers for tensor in each.tensors))
     shape = geometry(header)
     return Subject(name, header, shape, size, workload(header, shape))
+
+
+def subject_at(path: Path) -> Subject:
+    """The model of a file, with its other parts. KvchatError: see `subject`."""
+    files = model_files(path)
+    try:
+        size = sum(file.stat().st_size for file in files)
+    except OSError as error:
+        raise KvchatError(f"{path} cannot be read: {error.strerror}", "check that all its files are there") from error
+    return subject(model_name(path), files, size)
 
 
 def with_adapters(model: Subject, paths: Sequence[str]) -> Subject:

@@ -5,11 +5,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
-from kvchat.kv.fit import SMALLEST_CONTEXT, Flash, default_context, sequences
+from kvchat.kv.fit import SMALLEST_CONTEXT, Flash, computed_at_once, default_context, sequences
 from kvchat.kv.needs import Memory, Need, Subject, Sums, room
 
 TYPES = ("f16", "q8_0", "q4_0")
+
+
+class Batches(Protocol):
+    """The part of how a machine runs a model that a plan depends on."""
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def ubatch(self) -> int: ...
+    @property
+    def kv_offload(self) -> bool: ...
+
+
+class Asked(Protocol):
+    """Settings, and what an engine is started with."""
+
+    @property
+    def context(self) -> int: ...
+    @property
+    def type_k(self) -> str: ...
+    @property
+    def type_v(self) -> str: ...
+    @property
+    def flash_attention(self) -> Flash: ...
+    @property
+    def gpu_layers(self) -> int: ...
+    @property
+    def hardware(self) -> Batches: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +53,20 @@ class Wanted:
     gpu_layers: int = -1
     batch: int = 0
     kv_offload: bool = True
+
+    @classmethod
+    def of(cls, asked: Asked, *, choose_types: bool = False) -> Wanted:
+        """What a configuration asks for; `choose_types`: but for the cache types, which nobody chose."""
+        hardware = asked.hardware
+        return cls(
+            asked.context,
+            "" if choose_types else asked.type_k,
+            "" if choose_types else asked.type_v,
+            asked.flash_attention,
+            asked.gpu_layers,
+            computed_at_once(hardware.batch, hardware.ubatch),
+            hardware.kv_offload,
+        )
 
 
 @dataclass(frozen=True, slots=True)

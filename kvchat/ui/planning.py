@@ -14,7 +14,6 @@ from typing import cast
 
 from kvchat.backend.values import CacheType, EngineConfig
 from kvchat.errors import KvchatError
-from kvchat.kv.fit import computed_at_once
 from kvchat.kv.needs import Memory, with_adapters
 from kvchat.kv.plan import Plan, Wanted, make_plan
 from kvchat.library.find import ModelFile
@@ -45,15 +44,7 @@ def plan_for(
     are the plan's choice."""
     if facts.subject is None:
         return None
-    wanted = Wanted(
-        config.context,
-        "" if choose_types else config.type_k,
-        "" if choose_types else config.type_v,
-        config.flash_attention,
-        config.gpu_layers,
-        computed_at_once(config.hardware.batch, config.hardware.ubatch),
-        config.hardware.kv_offload,
-    )
+    wanted = Wanted.of(config, choose_types=choose_types)
     model = facts.subject
     with suppress(KvchatError):  # the engine will say what is wrong with an adapter
         model = with_adapters(model, [adapter.path for adapter in config.lora if adapter.scale])
