@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from conversing import GREEDY, WAIT, answer, known, reopened, request_of
@@ -27,13 +25,6 @@ CONTEXT = 1200
 LONG = "word " * 30  # 150 bytes, so as many made-up tokens
 HEAD = "Summary of the earlier conversation:\n"
 SHORT = "Four turns about words."
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[StoreThread]:
-    opened = StoreThread(tmp_path / "chats.db", lambda error: None)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

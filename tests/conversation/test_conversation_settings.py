@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from conversing import GREEDY, WAIT, answer, on_disk, reopened, request_of
-from fake_backend import FakeBackend, make_ready, turn_events
+from fake_backend import FakeBackend, turn_events
 
 from kvchat.backend.values import Sampling
 from kvchat.chats.store import ChatStore
@@ -20,23 +18,6 @@ from kvchat.errors import KvchatError
 
 OWN = Sampling(0.3, 5, 0.5, 0.1, 1.1, 32, 7, 99, ("END", "\n\n"))
 CHOICE = EngineChoice("/models/fake.gguf", "q8_0", "q4_0", 4096, "on", "/models/small.gguf")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[StoreThread]:
-    opened = StoreThread(tmp_path / "chats.db", lambda error: None)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def backend() -> FakeBackend:
-    return FakeBackend(make_ready())
-
-
-@pytest.fixture
-def chat(store: StoreThread, backend: FakeBackend) -> Conversation:
-    return Conversation.start(store, backend, sampling=GREEDY)
 
 
 def change_all(chat: Conversation) -> None:

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from conversing import GREEDY, WAIT, answer, on_disk
-from fake_backend import FakeBackend, make_ready
+from fake_backend import FakeBackend
 
 from kvchat.backend.protocol import Titled
 from kvchat.chats.thread import StoreThread
 from kvchat.conversation import Conversation
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[StoreThread]:
-    opened = StoreThread(tmp_path / "chats.db", lambda error: None)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def backend() -> FakeBackend:
-    return FakeBackend(make_ready())
-
-
-@pytest.fixture
-def chat(store: StoreThread, backend: FakeBackend) -> Conversation:
-    return Conversation.start(store, backend, sampling=GREEDY)
 
 
 def asked(chat: Conversation, backend: FakeBackend) -> str:

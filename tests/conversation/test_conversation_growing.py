@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from conversing import GREEDY, answer, apply, known, on_disk, reopened, request_of
-from fake_backend import FakeBackend, delta, finished, make_ready, prompt_events, text_ids
+from conversing import answer, apply, known, on_disk, reopened, request_of
+from fake_backend import FakeBackend, delta, finished, prompt_events, text_ids
 
 from kvchat.backend.protocol import TextDelta
 from kvchat.backend.values import Failure, Usage
@@ -17,23 +15,6 @@ from kvchat.chats.thread import StoreThread
 from kvchat.conversation import Conversation, read_usage
 from kvchat.conversation.growing import GrowingReply
 from kvchat.conversation.turns import ids_key
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[StoreThread]:
-    opened = StoreThread(tmp_path / "chats.db", lambda error: None)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def backend() -> FakeBackend:
-    return FakeBackend(make_ready())
-
-
-@pytest.fixture
-def chat(store: StoreThread, backend: FakeBackend) -> Conversation:
-    return Conversation.start(store, backend, sampling=GREEDY)
 
 
 @pytest.mark.parametrize("seed", range(10))

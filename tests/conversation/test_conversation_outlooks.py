@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from conversing import GREEDY, WAIT, answer, apply, reopened, request_of
@@ -39,18 +38,6 @@ def failures() -> Iterator[list[KvchatError]]:
     heard: list[KvchatError] = []
     yield heard
     assert heard == []
-
-
-@pytest.fixture
-def store(tmp_path: Path, failures: list[KvchatError]) -> Iterator[StoreThread]:
-    opened = StoreThread(tmp_path / "chats.db", failures.append)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def backend() -> FakeBackend:
-    return FakeBackend(make_ready())
 
 
 @pytest.fixture

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
 from conversing import GREEDY, WAIT, answer, on_disk, reopened, request_of
-from fake_backend import FakeBackend, make_ready
+from fake_backend import FakeBackend
 
 from kvchat.backend.values import Sampling
 from kvchat.chats.store import ChatStore
@@ -17,23 +14,6 @@ from kvchat.chats.thread import StoreThread
 from kvchat.conversation import Conversation, Defaults, Own
 
 OWN = Own({"temperature": 0.3, "stop": ("END",), "seed": None}, "exact")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[StoreThread]:
-    opened = StoreThread(tmp_path / "chats.db", lambda error: None)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def backend() -> FakeBackend:
-    return FakeBackend(make_ready())
-
-
-@pytest.fixture
-def chat(store: StoreThread, backend: FakeBackend) -> Conversation:
-    return Conversation.start(store, backend, sampling=GREEDY)
 
 
 def test_what_is_its_own_is_all_that_was_set(store: StoreThread, backend: FakeBackend, chat: Conversation) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -31,29 +31,6 @@ from kvchat.chats.thread import StoreThread
 from kvchat.conversation import Conversation
 from kvchat.conversation.turns import ids_key
 from kvchat.errors import KvchatError
-
-
-@pytest.fixture
-def failures() -> list[KvchatError]:
-    return []
-
-
-@pytest.fixture
-def store(tmp_path: Path, failures: list[KvchatError]) -> Iterator[StoreThread]:
-    opened = StoreThread(tmp_path / "chats.db", failures.append)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def backend() -> FakeBackend:
-    return FakeBackend(make_ready())
-
-
-@pytest.fixture
-def chat(store: StoreThread, backend: FakeBackend) -> Conversation:
-    return Conversation.start(store, backend, sampling=GREEDY)
-
 
 # ------------------------------------------------------------------ a turn
 

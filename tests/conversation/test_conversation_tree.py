@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 
 import pytest
 from conversing import GREEDY, WAIT, answer, known, on_disk, reopened, request_of
-from fake_backend import REPLY_TURN, USER_TURN, FakeBackend, finished, make_ready, text_ids, turn_events
+from fake_backend import REPLY_TURN, USER_TURN, FakeBackend, finished, text_ids, turn_events
 
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.conversation import Conversation
 from kvchat.conversation.turns import ids_key
 from kvchat.errors import KvchatError
-
-
-@pytest.fixture
-def failures() -> list[KvchatError]:
-    return []
-
-
-@pytest.fixture
-def store(tmp_path: Path, failures: list[KvchatError]) -> Iterator[StoreThread]:
-    opened = StoreThread(tmp_path / "chats.db", failures.append)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def backend() -> FakeBackend:
-    return FakeBackend(make_ready())
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from conversing import GREEDY, WAIT, apply, reopened, request_of
 from fake_backend import FakeBackend, delta, finished, make_ready, prompt_events
@@ -21,18 +18,6 @@ ONE = Eviction(300, ((4, 100),))
 TWO = Eviction(500, ((100, 200), (310, 350)), READ)
 THREE = Eviction(700, ((200, 210),))
 FOUR = Eviction(800, ((210, 220),))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[StoreThread]:
-    opened = StoreThread(tmp_path / "chats.db", lambda error: None)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def backend() -> FakeBackend:
-    return FakeBackend(make_ready())
 
 
 @pytest.fixture

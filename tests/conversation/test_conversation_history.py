@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from conversing import GREEDY, WAIT, answer, reopened, request_of
-from fake_backend import FakeBackend, make_ready
+from fake_backend import FakeBackend
 
 from kvchat.backend.protocol import Forecasted
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.conversation import Conversation
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[StoreThread]:
-    opened = StoreThread(tmp_path / "chats.db", lambda error: None)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def backend() -> FakeBackend:
-    return FakeBackend(make_ready())
 
 
 def test_a_chat_keeps_its_own_way_whatever_is_told_later(store: StoreThread, backend: FakeBackend) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from conversing import GREEDY, WAIT, answer, apply, request_of
-from fake_backend import FakeBackend, delta, finished, make_ready, prompt_events, text_ids
+from fake_backend import FakeBackend, delta, finished, prompt_events, text_ids
 
 from kvchat.backend.protocol import Evicted, Generate, TurnFinished, Way
 from kvchat.chats.thread import StoreThread
@@ -17,18 +15,6 @@ from kvchat.conversation.overflow_words import forecast, mark
 from kvchat.conversation.sight import Last
 from kvchat.errors import KvchatError
 from kvchat.formats.past import Eviction
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[StoreThread]:
-    opened = StoreThread(tmp_path / "chats.db", lambda error: None)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def backend() -> FakeBackend:
-    return FakeBackend(make_ready())
 
 
 @pytest.fixture

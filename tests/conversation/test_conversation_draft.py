@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 from conversing import GREEDY, WAIT, answer, apply, on_disk, reopened, request_of
-from fake_backend import FakeBackend, delta, finished, make_ready, prompt_events
+from fake_backend import FakeBackend, delta, finished, prompt_events
 
 from kvchat.backend.protocol import Drafted, Event, Generate, TurnFinished
 from kvchat.backend.values import Usage
@@ -17,18 +15,6 @@ from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Message
 from kvchat.conversation import Conversation, Defaults, Own, Said, read_usage
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[StoreThread]:
-    opened = StoreThread(tmp_path / "chats.db", lambda error: None)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def backend() -> FakeBackend:
-    return FakeBackend(make_ready())
 
 
 @pytest.fixture
