@@ -165,7 +165,9 @@ class SummaryJob:
 
     def _has_stopped(self) -> bool:
         """Whether a text that ends a reply was written, where the vocabulary has no token for it."""
-        return any(stop in self._text for stop in self._model.template.stops)
+        stops = self._model.template.stops
+        text = self._text if stops else ""
+        return any(stop in text for stop in stops)
 
     def _finished(self, *, whole: bool) -> Summarized:
         text = self._text
