@@ -27,6 +27,7 @@ ENGINE_KEYS = (
     "n_gpu_layers",
     "threads",
     *(option.key for option in HARDWARE_OPTIONS),
+    *("parallel", "favour"),
 )
 PLAN_KEYS = (
     *("ctx_size", "cache_type_k", "cache_type_v", "flash_attn", "n_gpu_layers"),
@@ -257,6 +258,10 @@ def _add_engine_flags(parser: Parser) -> None:
     group.add_argument("-md", "--model-draft", metavar="DRAFT", help="a small model that drafts for it; none for none")
     _add_cache_flags(group)
     group.add_argument("-t", "--threads", metavar="N", help="threads, 0 for automatic")
+    words = "answers that are computed together at most, 0 for automatic"
+    group.add_argument("-np", "--parallel", metavar="N", help=words)
+    words = "what goes first when a prompt is read beside answers: these, both alike, or the prompt"
+    group.add_argument("--favour", metavar="answers|balanced|prompts", help=words)
     hardware = parser.add_argument_group("machine (flags as in llama.cpp)")
     add_memory_flags(hardware)
     add_hardware_flags(hardware)

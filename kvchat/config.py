@@ -17,6 +17,7 @@ from kvchat.backend.choices import (
     DiskType,
     DraftMode,
     EngineConfig,
+    Favour,
     FlashAttention,
     Hardware,
     History,
@@ -66,7 +67,9 @@ class Settings:
     looked through for models beside the program's own; `offline`: nothing is fetched. `lora`: adapters of the model.
     `given` are the keys (see config_options) that a flag decided: what one command line says goes before what a chat
     keeps of its own, what stands in a settings file does not. `named` are those that any source has. `fit`: whether
-    the person is asked before something is loaded for which there is not enough memory.
+    the person is asked before something is loaded for which there is not enough memory. `parallel` answers are
+    computed together at most, 0: as many as cost no memory; `favour`: what goes first where a prompt is read beside
+    them.
     """
 
     model: str | None = None
@@ -95,6 +98,8 @@ class Settings:
     hardware: Hardware = field(default_factory=Hardware)
     rope: Rope = field(default_factory=Rope)
     lora: tuple[Adapter, ...] = ()
+    parallel: int = 0
+    favour: Favour = "answers"
     given: frozenset[str] = frozenset()
     named: frozenset[str] = field(default=frozenset(), compare=False)
 
@@ -147,6 +152,8 @@ def engine_config(settings: Settings, model_path: Path, paths: Paths) -> EngineC
         gpu_layers=settings.gpu_layers,
         kv_folder=str(paths.kv_folder) if settings.kv else None,
         kv_budget=settings.kv_budget,
+        parallel=settings.parallel,
+        favour=settings.favour,
         kv_type_disk=settings.kv_type_disk,
         draft_path=settings.model_draft,
         hardware=settings.hardware,

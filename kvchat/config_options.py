@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 
-from kvchat.backend.choices import CACHE_TYPES, DISK_TYPES, DRAFT_MODES, OVERFLOW_POLICIES
+from kvchat.backend.choices import CACHE_TYPES, DISK_TYPES, DRAFT_MODES, FAVOURS, MOST_PARALLEL, OVERFLOW_POLICIES
 from kvchat.config_hardware import HARDWARE_OPTIONS
 from kvchat.config_values import (
     LARGEST_COUNT,
@@ -74,6 +74,15 @@ def _gpu_layers(value: object) -> int:
 def _threads(value: object) -> int:
     # -1 is llama.cpp's word for "choose"
     return max(0, integer(value, -1, 1024, "a number of threads, or 0 for an automatic choice"))
+
+
+def _parallel(value: object) -> int:
+    # -1 is llama.cpp's word for "choose"
+    return max(0, integer(value, -1, MOST_PARALLEL, "a number of answers, or 0 for an automatic choice"))
+
+
+def _favour(value: object) -> str:
+    return choice(value, FAVOURS, "a choice of what goes first")
 
 
 def _history(value: object) -> str:
@@ -177,6 +186,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("n_gpu_layers", _gpu_layers, "-ngl/--n-gpu-layers", "LLAMA_ARG_N_GPU_LAYERS"),
     Option("threads", _threads, "-t/--threads", "LLAMA_ARG_THREADS"),
     *HARDWARE_OPTIONS,
+    Option("parallel", _parallel, "-np/--parallel", "LLAMA_ARG_N_PARALLEL"),
+    Option("favour", _favour, "--favour"),
     Option("model_draft", _draft_model, "-md/--model-draft", "LLAMA_ARG_SPEC_DRAFT_MODEL"),
     Option("draft", _draft, "--draft"),
     Option("overflow", _overflow, "--overflow"),

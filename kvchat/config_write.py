@@ -47,6 +47,8 @@ def save_engine_defaults(file: Path, config: EngineConfig) -> None:
         "n_gpu_layers": config.gpu_layers,
         "kv_budget": config.kv_budget,
         "kv_type_disk": config.kv_type_disk,
+        "parallel": config.parallel,
+        "favour": config.favour,
         "model_draft": config.draft_path or NO_DRAFT_MODEL,
     }
     usual = {
@@ -58,6 +60,8 @@ def save_engine_defaults(file: Path, config: EngineConfig) -> None:
         "n_gpu_layers": plain.gpu_layers,
         "kv_budget": plain.kv_budget,
         "kv_type_disk": plain.kv_type_disk,
+        "parallel": plain.parallel,
+        "favour": plain.favour,
         "model_draft": NO_DRAFT_MODEL,
     }
     _save(file, values, usual)

@@ -85,6 +85,8 @@ def test_every_setting_from_the_file(paths: Paths) -> None:
         model_folders = ["/data/models", "/mnt/gguf"]
         offline = true
         fit = "off"
+        parallel = 6
+        favour = "balanced"
         """,
     )
     assert settings == Settings(
@@ -110,6 +112,8 @@ def test_every_setting_from_the_file(paths: Paths) -> None:
         model_folders=(Path("/data/models"), Path("/mnt/gguf")),
         offline=True,
         fit="off",
+        parallel=6,
+        favour="balanced",
     )
 
 
@@ -140,6 +144,7 @@ def test_every_setting_has_a_variable(paths: Paths, option: Any) -> None:
         "model_folders": "/data/models:/mnt/gguf",
         "offline": "yes",
         "fit": "off",
+        "favour": "prompts",
     }.get(option.key, "5")
     assert load(paths, environ={option.variable: good}) != Settings()
 

@@ -51,7 +51,7 @@ def test_another_model_and_back(smollm2: Path, other: Path) -> None:
     assert second["chat"] == first["chat"]
     assert (second["prompt"]["reused"], second["prompt"]["computed"]) == (0, second["prompt"]["tokens"])
     third = ask(smollm2, "-c", "And three trees.")
-    assert third["prompt"]["from"] == {"resident": 0, "pages": known(first), "checkpoint": 0}
+    assert third["prompt"]["from"] == {"resident": 0, "shared": 0, "pages": known(first), "checkpoint": 0}
     assert third["prompt"]["computed"] == third["prompt"]["tokens"] - known(first)
     fourth = ask(other, "-c", "And three cities.")
     assert fourth["prompt"]["from"]["pages"] == known(second)

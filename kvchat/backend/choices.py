@@ -19,6 +19,9 @@ OverflowPolicy = Literal["stop", "shift", "sinks", "prune", "summarize"]
 OVERFLOW_POLICIES: tuple[OverflowPolicy, ...] = ("stop", "shift", "sinks", "prune", "summarize")
 DraftMode = Literal["off", "model", "ngram", "auto"]
 DRAFT_MODES: tuple[DraftMode, ...] = ("auto", "ngram", "model", "off")
+Favour = Literal["answers", "balanced", "prompts"]
+FAVOURS: tuple[Favour, ...] = ("answers", "balanced", "prompts")
+MOST_PARALLEL = 16
 SplitMode = Literal["none", "layer", "row"]
 SPLIT_MODES: tuple[SplitMode, ...] = ("none", "layer", "row")
 RopeScaling = Literal["none", "linear", "yarn"]
@@ -106,6 +109,8 @@ class EngineConfig:
     hardware: Hardware = field(default_factory=Hardware)
     rope: Rope = field(default_factory=Rope)
     lora: tuple[Adapter, ...] = ()
+    parallel: int = 0  # turns that are computed together at most
+    favour: Favour = "answers"  # what a prompt that is read beside running answers may slow down
 
     def of_model(self, path: str) -> EngineConfig:
         """This for another model. Adapters and positions belong to the one that they were chosen for."""

@@ -71,6 +71,7 @@ __all__ = [
     "Tuned",
     "TurnEvent",
     "TurnFinished",
+    "Waits",
     "Warm",
     "Warmed",
     "Way",
@@ -97,6 +98,7 @@ class Generate:
 
     `evictions` are those that were told of the chat (see `Evicted`), with the ids of the messages joined as its tokens.
     `overflow`: what happens when the context is full. `pinned`: messages, by their number, that never leave it.
+    `alternative_of`: another turn with the same prompt, whose cells this one shares; it begins when that has read it.
     """
 
     turn: str
@@ -112,6 +114,7 @@ class Generate:
     evictions: tuple[Eviction, ...] = ()
     overflow: OverflowPolicy = "stop"
     pinned: tuple[int, ...] = ()
+    alternative_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +203,14 @@ class EngineDied:
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """A turn cannot begin beside those that run: `reason` says why, in words for a person. It begins when it can."""
+
+    turn: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class PromptReady:
     """The prompt is tokenized. `segments[i]` are the ids of `messages[i]`, see PromptMessage: to be kept.
     `system_tokens`: see `Usage`."""
@@ -226,6 +237,8 @@ class Restored:
     cut: str | None
     transcoded: str | None = None
     transcoded_tokens: int = 0
+    shared: int = 0
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +314,7 @@ class Tuned:
     draft_costs: tuple[float, ...] = ()
 
 
-TurnEvent = PromptReady | Restored | PromptProgress | TextDelta | Drafted | Evicted | TurnFinished
+TurnEvent = Waits | PromptReady | Restored | PromptProgress | TextDelta | Drafted | Evicted | TurnFinished
 Outlook = Warmed | Forecasted | Previewed
 Fidelity = Measuring | Measured | Guarded
 Aside = Titled | Summarizing | Summarized

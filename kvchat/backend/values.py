@@ -122,8 +122,11 @@ class CacheInfo:
 class Usage:
     """What one turn cost, and what reuse saved it. Token counts, seconds, bytes.
 
-    `prompt_tokens == reused + computed` unless the turn ended before its prompt was read; `reused == resident + pages +
-    checkpoint`. `cut` says why reuse ended before the end of what the chat had: "edited", "template", "system",
+    `prompt_tokens == reused + computed` unless the turn ended before its prompt was read; `reused == resident + shared
+    + pages + checkpoint`; `shared` tokens have their cells in common with another turn. Of the resident ones `ahead`
+    were read while the person typed; `ahead_wasted` more were read so since the last turn, and are of no use. `beside`:
+    the most other turns that were computed together with this one.
+    `cut` says why reuse ended before the end of what the chat had: "edited", "template", "system",
     "summary" (one stands for the oldest messages, or does no more), "model", "cache type", "adapter", "positions"
     (RoPE), "version", "architecture" (its state cannot be kept), "corrupt page", "missing page", "checkpoint" (no
     recurrent state was kept nearer), "window" (its rows are gone), "refused" (by llama.cpp), "check" (what was restored
@@ -184,6 +187,10 @@ class Usage:
     reasoning_tokens: int = 0
     reasoning_seconds: float = 0.0
     excess: int = 0
+    shared: int = 0
+    ahead: int = 0
+    ahead_wasted: int = 0
+    beside: int = 0
 
 
 @dataclass(frozen=True, slots=True)

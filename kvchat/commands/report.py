@@ -51,7 +51,12 @@ def report(
             "reused": usage.reused,
             "computed": usage.computed,
             "cut": usage.cut,
-            "from": {"resident": usage.resident, "pages": usage.pages, "checkpoint": usage.checkpoint},
+            "from": {
+                "resident": usage.resident,
+                "shared": usage.shared,
+                "pages": usage.pages,
+                "checkpoint": usage.checkpoint,
+            },
             "transcoded": usage.transcoded,
             "transcoded_tokens": usage.transcoded_tokens,
             "restore_seconds": round(usage.restore_seconds, 6),
