@@ -10,6 +10,7 @@ import numpy as np
 
 from kvchat.backend.protocol import Event, Evicted, Generate, PromptReady, TextDelta, TurnFinished
 from kvchat.backend.values import EngineConfig, History, OverflowPolicy, PromptMessage, Sampling
+from kvchat.engine.context import Task
 from kvchat.engine.divergence import Logits
 from kvchat.engine.interrupt import Interrupt
 from kvchat.engine.scheduler import Scheduler
@@ -26,12 +27,13 @@ class Reading(Session):
     read: list[Logits]
     piece: int
 
-    def decode(self, step: Step) -> None:
+    def decode(self, tasks: Sequence[Task]) -> None:
         """See `Session`."""
-        for start in range(0, len(step.tokens), self.piece):
-            piece = step.tokens[start : start + self.piece]
-            self.context.decode(piece, step.position + start, output=len(piece))
-            self.read += list(self.context.native.all_logits(len(piece)).copy())
+        for track, step in tasks:
+            for start in range(0, len(step.tokens), self.piece):
+                piece = step.tokens[start : start + self.piece]
+                self.context.compute([Task(track, Step(piece, step.position + start, len(piece)))])
+                self.read += list(self.context.native.all_logits(len(piece)).copy())
 
 
 class Chat:
@@ -75,7 +77,7 @@ class Chat:
                 overflow=self.policy,
             )
         )
-        scheduler.run_next()
+        scheduler.run_out()
         self._keep(reply)
         finished = self.events[-1]
         assert isinstance(finished, TurnFinished)

@@ -116,7 +116,7 @@ class Bench:
         scheduler = Scheduler(self.session, self.interrupt, self._note)
         sampling = Sampling(temperature=0, max_tokens=tokens)
         scheduler.add(Generate("t", (PromptMessage("user", question),), sampling, draft=draft))
-        scheduler.run_next()
+        scheduler.run_out()
         processor = time.process_time() - self._first_token
         while self.session.aside is not None:  # a draft model reads on while the person does
             self.session.advance_aside()

@@ -1,37 +1,45 @@
-"""What is made beside the chat in the scratch sequence: a title, a summary, one after the other.
+"""What is made beside the chats: a title, a summary, pinned prefixes, one after the other.
 
-Owns which of them there is and the one end of each summary. Must not decide when: whoever calls does so while nothing
-else is wanted, and says when the cells are.
+Owns which of them there is and the one end of each summary and each pin. Must not decide when: whoever calls does so
+while nothing else is wanted, and says when the cells are.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
-from kvchat.backend.protocol import Event, Summarize, Summarized, Title, Titled
+from kvchat.backend.protocol import Event, Pin, Pinned, Summarize, Summarized, Title, Titled
 from kvchat.backend.values import Failure
 from kvchat.engine.aside import TitleJob
 from kvchat.engine.context import Aborted
 from kvchat.engine.model import Model
+from kvchat.engine.pinning import PinJob
 from kvchat.engine.seat import Seat
 from kvchat.engine.summarizing import SummaryJob
 from kvchat.errors import KvchatError
 
 
 class Beside:
-    """At most one title and one summary; the title goes first."""
+    """At most one title, one summary, and any number of pins; the title goes first."""
 
     def __init__(self, model: Model, emit: Callable[[Event], None]) -> None:
         self._model = model
         self._emit = emit
         self._title: TitleJob | None = None
         self._summary: SummaryJob | None = None
+        self._pins: deque[PinJob] = deque()
 
     @property
     def name(self) -> str | None:
-        """Of what is being made, None for nothing."""
+        """Of the title or summary that is being made, None for neither."""
         job = self._title or self._summary
         return None if job is None else job.turn
+
+    @property
+    def pin(self) -> str | None:
+        """Name of the pin that is being made, None for none."""
+        return self._pins[0].turn if self._pins else None
 
     def begin_title(self, command: Title, seat: Seat) -> None:
         """Make a title, in place of one that is being made."""
@@ -56,20 +64,52 @@ class Beside:
             self._emit(Summarized(self._summary.turn, failure=failure))
             self._summary = None
 
+    def begin_pin(self, command: Pin) -> None:
+        """Compute and keep a prefix, after those that were asked for before."""
+        try:
+            self._pins.append(PinJob(command, self._model))
+        except KvchatError as error:
+            self._emit(Pinned(command.turn, command.prefix, failure=Failure(error.message, error.hint)))
+
+    def end_pin(self, turn: str, failure: Failure | None = None) -> None:
+        """End the pin of that name, if there is one."""
+        for job in [each for each in self._pins if each.turn == turn]:
+            job.close()
+            self._pins.remove(job)
+            self._emit(Pinned(job.turn, job.prefix, failure=failure))
+
     def give_way(self) -> None:
-        """The cells are wanted: a title is not made any more, a summary goes on when it is advanced again."""
+        """The cells are wanted: a title is not made any more, a summary or a pin goes on when it is advanced again."""
         if self._title is not None:
             self._title.close()
         self._title = None
         if self._summary is not None:
             self._summary.suspend()
+        if self._pins:
+            self._pins[0].suspend()
 
     def advance(self, seat: Seat) -> None:
-        """Compute a little of what there is."""
+        """Compute a little of the title or the summary."""
         if self._title is not None:
             self._advance_title(self._title)
         elif self._summary is not None:
             self._advance_summary(self._summary, seat)
+
+    def advance_pin(self, seat: Seat) -> None:
+        """Compute a little of the first pin; it is long, and everything else goes before it."""
+        job = self._pins[0]
+        try:
+            told = job.advance(seat)
+        except Aborted:
+            job.suspend()
+            return
+        except KvchatError as error:
+            self.end_pin(job.turn, Failure(error.message, error.hint))
+            return
+        if isinstance(told, Pinned):
+            job.close()
+            self._pins.remove(job)
+        self._emit(told)
 
     def _advance_title(self, job: TitleJob) -> None:
         try:

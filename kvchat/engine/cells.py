@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from kvchat.engine.early import Early
 from kvchat.engine.memory import Memory
 from kvchat.errors import KvchatError
 from kvchat.formats.page import chain_evict, chain_tokens, digest
@@ -52,6 +53,7 @@ class Cells:
         self._evictions: tuple[Eviction, ...] = ()
         self._snapshots: list[Snapshot] = []
         self.pages_on_disk = 0  # closed pages from the beginning that the store is known to have
+        self.early = Early()
 
     def __len__(self) -> int:
         """Tokens of the history, which is the position that comes next."""
@@ -63,6 +65,12 @@ class Cells:
         return len(self._ids) - count(self.memory.holes)
 
     @property
+    def held(self) -> int:
+        """Cells in use; 0 while what they held is swapped out, and where there are none: a recurrent state alone takes
+        the same whatever it has read."""
+        return self.live if self.memory.length and self.memory.layout.parts != ("state",) else 0
+
+    @property
     def past(self) -> Past:
         return Past(self._ids, self._evictions, self._begins, self._moved)
 
@@ -70,8 +78,18 @@ class Cells:
     def ids(self) -> Sequence[int]:
         return self._ids
 
+    @property
+    def writable(self) -> int:
+        """How many leading tokens may be written to disk: those of messages."""
+        return self.early.committed(len(self._ids))
+
     def seconds_of(self, start: int, end: int) -> float:
         return sum(self._seconds[start:end])
+
+    @property
+    def early_seconds(self) -> float:
+        """Those of the tokens that were read while the person typed."""
+        return sum(self.seconds_of(*part) for part in self.early.ranges)
 
     def closed(self, end: int) -> list[Range]:
         """Where the pages lie that nothing can be added to, among the first `end` tokens: they are full, or something
@@ -187,22 +205,49 @@ class Cells:
         self._evictions, self._begins, self._moved = past.evictions, past.root, past.moved
         self._keys = []
         self._snapshots = [each for each in self._snapshots if each.length <= kept]
+        self.early.cut(kept)
+
+    def join(self, lender: Cells, length: int, snapshot: memoryview | None) -> bool:
+        """Begin with the first `length` tokens of another record, in the same cells, see Memory.join. False: that
+        cannot be, and there is nothing."""
+        joined = self.memory.join(lender.memory, length, snapshot)
+        kept = length if joined else 0
+        past = lender.past.upto(kept)
+        self._ids, self._evictions, self._begins = list(past.ids), past.evictions, past.root if kept else b""
+        self._seconds, self._sources = lender._seconds[:kept], lender._sources[:kept]
+        self._moved, self._moved_from = past.moved, lender._moved_from if kept else b""
+        self._snapshots = [each for each in lender._snapshots if each.length <= kept]
+        self._keys, self.pages_on_disk = [], 0
+        self.early.cut(0)
+        return joined
 
     # ---------------------------------------------------------------- going back
 
     def reachable(self, length: int, evictions: int | None = None) -> int:
         """To how many tokens, at most `length`, the cells can be cut, when the first `evictions` of what was evicted
         shall stand; None: all, as far as they came before that."""
-        length = intact(self._evictions, len(self._evictions) if evictions is None else evictions, length)
+        length = self.intact(length, len(self._evictions) if evictions is None else evictions)
         if self.memory.can_truncate(length):
             return length
-        return max((each.length for each in self._snapshots if each.length <= length), default=0)
+        before = self.snapshot_before(length)
+        return before.length if before is not None else 0
+
+    def intact(self, length: int, evictions: int) -> int:
+        """To how many tokens, at most `length`, the history can be cut when its first `evictions` shall stand."""
+        return intact(self._evictions, evictions, length)
+
+    def snapshot_before(self, length: int) -> Snapshot | None:
+        """The last one of the first `length` tokens."""
+        fitting = [each for each in self._snapshots if each.length <= length]
+        return fitting[-1] if fitting else None
 
     def truncate(self, length: int, before: Snapshot | None = None) -> None:
         """Keep the first `length` tokens, or fewer where the memory cannot go back so far. `before`: a snapshot that
         leads back, too."""
         kept = intact(self._evictions, len(self._evictions), min(length, len(self._ids)))
-        if (kept < len(self._ids) or self.memory.spoilt) and not self.memory.truncate(kept):
+        # the memory has more where a step was computed in part
+        more = kept < len(self._ids) or self.memory.length > kept or self.memory.spoilt
+        if more and not self.memory.truncate(kept):
             kept = self._rewind(kept, before)
         del self._ids[kept:], self._seconds[kept:], self._sources[kept:]
         self._evictions = self.past.upto(kept).evictions
@@ -213,6 +258,7 @@ class Cells:
         closed = len(self.closed(kept))
         del self._keys[closed:]
         self.pages_on_disk = min(self.pages_on_disk, closed)
+        self.early.cut(kept)
 
     def resync(self) -> None:
         """After a decode that failed: believe the cells."""

@@ -70,6 +70,11 @@ class Companion:
         if self.model is not None:
             self.model.keep(keep)
 
+    def forget(self) -> None:
+        """Let go of all that was read."""
+        if self.model is not None:
+            self.model.forget()
+
     def follow(self, past: Past, *, read: bool) -> None:
         """The target holds `past`, all of it text that is committed. `read`: also what is not on disk."""
         if self.model is not None:

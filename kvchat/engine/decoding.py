@@ -13,32 +13,34 @@ drafted and not said is cut from the cells before anything else happens.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from kvchat.backend.values import FinishReason, Sampling
 from kvchat.engine.acceptance import MOST
-from kvchat.engine.cells import Cells, Snapshot
+from kvchat.engine.cells import Snapshot
 from kvchat.engine.context import Context
 from kvchat.engine.draft_control import Outcome
 from kvchat.engine.model import Model
+from kvchat.engine.place import Place
 from kvchat.engine.reply import Reply
 from kvchat.engine.sampling import Sampler
 from kvchat.engine.speculate import Drafts
-from kvchat.engine.step import Step
+from kvchat.engine.step import Done, Step, Steps
 from kvchat.engine.text import Settled
 from kvchat.errors import KvchatError
 
 _LEFT = 16  # tokens that are missing in the cells may be decoded together with the next ones; more go before them
 
-Compute = Callable[[Sequence[int], int], Generator[Step, None, float]]
+Compute = Callable[[Sequence[int], int], Generator[Step, Done, Done]]
 MakeRoom = Callable[[int], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """The last decode: the draft in it, the state before it where that leads back, the seconds that it took, and what
-    went with it. `repeats`: tokens in it had been decoded before."""
+    """The last decode: the draft in it, the state before it where that leads back, the seconds that it took (0: not
+    known, since it computed other turns, too), and what went with it. `repeats`: tokens in it had been decoded before.
+    """
 
     draft: tuple[int, ...] = ()
     before: Snapshot | None = None
@@ -58,15 +60,15 @@ class Decoding:
         prompt: Sequence[int],
         model: Model,
         context: Context,
-        cells: Cells,
+        place: Place,
         reply: Reply,
         drafts: Drafts,
         compute: Compute,
         make_room: MakeRoom,
         margin: int,
     ) -> None:
-        """The cells hold `prompt`, and the context has the logits of its last token. `compute(tokens, output)` decodes
-        tokens behind those in the cells and returns the seconds that this took. `make_room(tokens)`: whether there are
+        """The cells of `place` hold `prompt`, and the context has the logits of its last token. `compute(tokens,
+        output)` decodes tokens behind those in the cells and returns what that took. `make_room(tokens)`: whether there are
         cells for so many more, for which others may be given up. `margin`: drafts leave so many cells free, so that
         something leaves at the same place with and without them."""
         self._sampling = sampling
@@ -74,7 +76,8 @@ class Decoding:
         self._ids = list(prompt)  # and what was sampled
         self._model = model
         self._context = context
-        self._cells = cells
+        self._place = place
+        self._cells = place.cells
         self._reply = reply
         self._drafts = drafts
         self._compute = compute
@@ -88,7 +91,7 @@ class Decoding:
         """Tokens of the reply that were sampled."""
         return len(self._ids) - self._prompt
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Steps:
         """The decodes of the reply. When it is exhausted the cells end where its text ends."""
         if self._sampling.max_tokens == 0:
             self.reason = "length"
@@ -101,7 +104,7 @@ class Decoding:
             self.seconds = time.perf_counter() - began
             sampler.close()
 
-    def _run(self, sampler: Sampler) -> Iterator[Step]:
+    def _run(self, sampler: Sampler) -> Steps:
         last = _Checked()
         while True:
             start = len(self._ids)
@@ -120,7 +123,7 @@ class Decoding:
         """Sample where the last decode told logits, as long as the draft is right. How many of its tokens stood, and
         whether the reply is over."""
         draft, native = last.draft, self._model.native
-        first = self._context.native.last_output - len(draft)
+        first = self._place.track.outputs.last - len(draft)
         for i in range(len(draft) + 1):
             token = sampler.sample(self._context.native, first + i)
             if self.first_token is None:
@@ -149,7 +152,10 @@ class Decoding:
         return False
 
     def _room(self) -> int:
-        """How many tokens may be drafted: there must be cells for them, and not more be said than may be."""
+        """How many tokens may be drafted: there must be cells for them, and not more be said than may be. None beside
+        other turns: what checking costs there nobody has measured, and the batch is wanted."""
+        if self._place.beside:
+            return 0
         rollback = self._cells.memory.rollback
         most = min(MOST, self._free(len(self._ids)) - self._margin, rollback or MOST)
         if self._sampling.max_tokens is not None:
@@ -176,8 +182,8 @@ class Decoding:
                 self._drafts.refuse(error.message)
                 draft = ()
         beside = time.perf_counter() - began
-        seconds = yield from self._compute([*last, *draft], 1 + len(draft))
-        return _Checked(draft, before, seconds, beside, repeats=len(last) > 1)
+        done = yield from self._compute([*last, *draft], 1 + len(draft))
+        return _Checked(draft, before, done.seconds if done.alone or draft else 0.0, beside, repeats=len(last) > 1)
 
     def _cut(self, last: _Checked, start: int, stood: int) -> None:
         """Take back what was drafted and not said, and tell how the decode went. What the cells could not be cut to is
@@ -194,12 +200,12 @@ class Decoding:
             self._reply.drafted(self._drafts.news())
             if len(self._cells) < keep and self._cells.memory.rollback is None:
                 self._drafts.refuse(f"llama.cpp could not take tokens back, {keep} were computed again")
-        elif last.repeats:
+        elif last.seconds and last.repeats:
             self._drafts.repeated(last.seconds)
         elif last.seconds:
             self._drafts.plain(last.seconds)
 
-    def _end(self, length: int) -> Iterator[Step]:
+    def _end(self, length: int) -> Steps:
         """The reply is over after the first `length` of all tokens. A stop string that begins inside a token leaves
         text without ids: they are made and decoded here, so that the cells end where the text ends."""
         if self._reply.stopped:
@@ -213,7 +219,7 @@ class Decoding:
         if self._free(length) >= 0:
             yield from self._fill(length)
 
-    def _fill(self, length: int) -> Iterator[Step]:
+    def _fill(self, length: int) -> Steps:
         """Decode what the cells lack of the first `length` tokens, in the chunks in which a prompt is read."""
         while (start := len(self._cells)) < length:
             chunk = self._context.chunk

@@ -41,7 +41,7 @@ def load_draft(config: EngineConfig, target: Seat, interrupt: Interrupt) -> Draf
     "draft model", when it cannot be loaded, fits badly, or does not belong to the target."""
     name = model_name(Path(config.draft_path or ""))
     # Adapters and positions are those of the target; what they would do to another model nobody has said.
-    alone = replace(config, model_path=config.draft_path or "", draft_path=None, lora=(), rope=Rope())
+    alone = replace(config, model_path=config.draft_path or "", draft_path=None, lora=(), rope=Rope(), parallel=1)
     try:
         model = Model(alone, lambda _: not interrupt.closing)
         try:

@@ -155,6 +155,11 @@ class DraftModel:
         self._told = Past(tuple(past.ids), self._leaving(past.evictions))
         self._stage = "restore" if read else "restore only"
 
+    def forget(self) -> None:
+        """Let go of all that was read and told."""
+        self._told, self._stage, self._agreed = Past(()), "done", 0
+        self.seat.forget()
+
     def rest(self) -> None:
         """Nothing is to be read until something is told again."""
         self._stage = "done"

@@ -14,7 +14,7 @@ class Interrupt:
     def __init__(self) -> None:
         self._closing = False
         self._cancelled: set[str] = set()
-        self._running: str | None = None
+        self._running: set[str] = set()
         self._lock = threading.Lock()
         self._stop = False
 
@@ -26,18 +26,27 @@ class Interrupt:
     def cancel(self, turn: str) -> None:
         with self._lock:
             self._cancelled.add(turn)
-            self._stop = self._closing or self._running in self._cancelled
+            self._look()
 
     def begin(self, turn: str) -> None:
+        """This turn runs, beside others perhaps: when it is cancelled, what is being computed stops."""
         with self._lock:
-            self._running = turn
-            self._stop = self._closing or turn in self._cancelled
+            self._running.add(turn)
+            self._look()
 
     def end(self, turn: str) -> None:
         with self._lock:
-            self._running = None
+            self._running.discard(turn)
             self._cancelled.discard(turn)
-            self._stop = self._closing
+            self._look()
+
+    def _look(self) -> None:
+        self._stop = self._closing or not self._running.isdisjoint(self._cancelled)
+
+    def is_cancelled(self, turn: str) -> bool:
+        """Whether this turn is to end: it was cancelled, or everything ends."""
+        with self._lock:
+            return self._closing or turn in self._cancelled
 
     @property
     def closing(self) -> bool:

@@ -190,12 +190,13 @@ class ContextParams:
     outputs: int
 
 
-class Beside(NamedTuple):
-    """A token of another sequence that is computed in the same batch."""
+class Run(NamedTuple):
+    """Consecutive tokens of one sequence in a batch; logits of the last `output` of them are wanted."""
 
-    token: int
+    tokens: Sequence[int]
     position: int
     sequence: int
+    output: int
 
 
 class NativeContext:
@@ -230,8 +231,9 @@ class NativeContext:
         lib.llama_set_abort_callback(self.handle, abort, ctypes.c_void_p(0))
         self._memory = lib.llama_get_memory(self.handle)
         self._vocab_size = model.vocab_size
-        self.last_output = 0  # index in the last batch of its last token, without one beside
+        self.last_output = 0  # index in the last batch of the last token of its first run
         self.cells: int = lib.llama_n_ctx(self.handle)
+        self.sequences = params.sequences
         self.rollback: int = lib.llama_n_rs_seq(self.handle)
         self._batch = lib.llama_batch_init(params.batch, 0, 1)
         shape = (params.batch,)
@@ -244,24 +246,25 @@ class NativeContext:
         lib.llama_batch_free(self._batch)
         lib.llama_free(self.handle)
 
-    def decode(
-        self, tokens: Sequence[int], position: int, sequence: int, *, output: int, beside: Beside | None = None
-    ) -> int:
-        """One llama_decode of consecutive tokens; logits of the last `output` of them are wanted, and of `beside`,
-        whose index in the batch is the number of tokens. Returns its code."""
-        count = len(tokens)
-        self.last_output = count - 1
-        self._batch.n_tokens = count
-        self._token[:count] = tokens
-        self._pos[:count] = np.arange(position, position + count)
-        self._logits[:count] = 0
-        self._logits[count - output : count] = 1
-        for i in range(count):
-            self._batch.seq_id[i][0] = sequence
-        if beside is not None:
-            self._batch.n_tokens = count + 1
-            self._token[count], self._pos[count], self._logits[count] = beside.token, beside.position, 1
-            self._batch.seq_id[count][0] = beside.sequence
+    def decode(self, tokens: Sequence[int], position: int, sequence: int, *, output: int) -> int:
+        """One llama_decode of consecutive tokens of one sequence. Returns its code."""
+        return self.decode_runs([Run(tokens, position, sequence, output)])
+
+    def decode_runs(self, runs: Sequence[Run]) -> int:
+        """One llama_decode of several sequences, whose tokens lie in the batch one run after the other. Returns its
+        code."""
+        start = 0
+        for run in runs:
+            end = start + len(run.tokens)
+            self._token[start:end] = run.tokens
+            self._pos[start:end] = np.arange(run.position, run.position + len(run.tokens))
+            self._logits[start:end] = 0
+            self._logits[end - run.output : end] = 1
+            for i in range(start, end):
+                self._batch.seq_id[i][0] = run.sequence
+            start = end
+        self._batch.n_tokens = start
+        self.last_output = len(runs[0].tokens) - 1
         return int(lib.llama_decode(self.handle, self._batch))
 
     def set_threads(self, threads: int) -> None:

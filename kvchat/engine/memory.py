@@ -1,4 +1,4 @@
-"""The chat's sequence in llama.cpp's memory, of whatever kind: what may be cut, copied out, put back.
+"""One sequence in llama.cpp's memory, of whatever kind: what may be cut, copied out, put back, shared.
 
 Owns the discipline of llama.cpp's sequence calls: what a cut really did is asked and not believed, state goes in so
 that a refusal leaves a sequence that can be used, and a window lies in position order when a turn begins. Must not
@@ -12,31 +12,38 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from kvchat.engine.llama import DECODED, NativeContext
+from kvchat.engine.sequence import CHAT, SCRATCH, NativeSequence, state_of
 from kvchat.errors import FormatError, KvchatError
 from kvchat.formats.blob import BlobBuffer, PartCells
 from kvchat.formats.ggml import GGML_TYPES
-from kvchat.formats.past import Range, first_live, live
+from kvchat.formats.past import Range, count, first_live, live
 from kvchat.formats.rows import Part, PartShape, Rows, joined
 from kvchat.formats.state import Layout, parse
 from kvchat.kv.geometry import Geometry
 
-CHAT, SCRATCH = 0, 1
+__all__ = ["CHAT", "SCRATCH", "Memory"]
 
 _NOT_SAVED = "KV is not saved; the log has llama.cpp's own words"
 
 
 class Memory:
-    """Positions [0, length) of the chat without its `holes`, what was evicted. It lives alone in the context, but for a
-    scratch sequence that state passes through."""
+    """Positions [0, length) of a chat without its `holes`, what was evicted. `shared` of its first tokens lie in cells
+    that another sequence has, too. There is a scratch sequence that state passes through."""
 
-    def __init__(self, native: NativeContext, geometry: Geometry, *, turns_whole: bool = False) -> None:
+    def __init__(
+        self, native: NativeContext, geometry: Geometry, *, sequence: int = CHAT, turns_whole: bool = False
+    ) -> None:
         """`turns_whole`: RoPE turns all elements of a head."""
         self._native = native
+        self._own = NativeSequence(native, sequence)
         self._geometry = geometry
         self._turns_whole = turns_whole
         self._rollback = native.rollback
         self._last_batch = 0  # tokens of the last decode: their states are those that can be rolled back to
         self._spoilt = False
+        self.shared = 0
+        self.lender: tuple[Memory, int] | None = None
+        self.epoch = 0  # so often all cells were given up
         self.window = geometry.window if "window" in geometry.parts else 0
         self.layout = Layout(geometry.parts, geometry.has_v, geometry.plane_positions)
         self.shapes: Mapping[Part, PartShape] = {}
@@ -62,7 +69,7 @@ class Memory:
 
     @property
     def length(self) -> int:
-        return 0 if self._spoilt else self._native.last_position(CHAT) + 1
+        return 0 if self._spoilt else self._own.last + 1
 
     def first_needed(self, length: int, holes: Sequence[Range] | None = None) -> int:
         """The first position whose rows of a window must be there after `length` tokens; 0 without a window. One is
@@ -75,18 +82,17 @@ class Memory:
     def sees_as_before(self, length: int) -> bool:
         """Whether the token at position `length` - 1, computed once more, would see what it saw: all rows or, of a
         window, all but the very first, which is not kept for it."""
-        return not self.recurrent and (
-            not self.window or self._native.first_position(CHAT) <= self.first_needed(length - 1) + 1
-        )
+        return not self.recurrent and (not self.window or self._own.first <= self.first_needed(length - 1) + 1)
 
     def probe(self) -> None:
         """Learn the shapes of all parts from a few tokens that were just decoded. Raises KvchatError."""
-        rows = self._parsed(self._state(CHAT), self.layout)
+        rows = self._parsed(self._own.state(), self.layout)
         self.shapes = {part: rows[part].shape for part in self.layout.parts}
 
     def decoded(self, tokens: int) -> None:
         """So many tokens were just computed."""
         self._last_batch = tokens
+        self._own.took_cells()
 
     def broken_off(self, position: int) -> None:
         """A decode that began at `position` ended early. A recurrent state is then spoilt, whatever llama.cpp says: it
@@ -94,8 +100,10 @@ class Memory:
         self._spoilt = not self.truncate(position) or (self.recurrent and position > 0)
 
     def clear(self) -> None:
-        self._native.clear()
+        self._own.clear()
         self.holes = ()
+        self.shared = 0
+        self.epoch += 1
         self._spoilt = False
         self._last_batch = 0
 
@@ -119,9 +127,10 @@ class Memory:
             return True
         if self.length == length:
             return True
-        if not self.can_truncate(length) or not self._native.remove(CHAT, length, -1):
+        if not self.can_truncate(length) or not self._own.remove(length, -1):
             return False
         self._last_batch = 0  # a rollback is pending, and there can be only one
+        self.shared = min(self.shared, length)
         self.holes = tuple(hole for hole in self.holes if hole[1] <= length)
         return self.length == length and (self.recurrent or self._has_window(length))
 
@@ -137,25 +146,34 @@ class Memory:
             raise KvchatError("a recurrent state cannot forget single tokens", "use another overflow policy")
         length = self.length
         for start, end in ranges:
-            self._native.remove(CHAT, start, end)
-        rows = self._parsed(self._state(CHAT), self.layout)
+            self._own.remove(start, end)
+        rows = self._parsed(self._own.state(), self.layout)
         left = [position for low, high in live(0, length, holes) for position in range(low, high)]
         if "full" in rows and not np.array_equal(rows["full"].positions, left):
             self.clear()
             raise KvchatError("llama.cpp did not let these tokens go", "the chat is read again")
+        self._put(rows, length, holes, ids)
+
+    def _put(self, rows: Mapping[Part, Rows], length: int, holes: Sequence[Range], ids: Sequence[int]) -> None:
         cells = {part: PartCells(each.shape, each.positions) for part, each in rows.items()}
-        blob = BlobBuffer(cells, CHAT, ids if self.layout.plane else None)
+        blob = BlobBuffer(cells, self._own.number, ids if self.layout.plane else None)
         for part, each in rows.items():
             for view, raw in zip(blob.views(part, 0, len(each.positions)), each.payload(), strict=True):
                 view[:] = raw
         self.replace(blob.finish(), length, holes)
 
+    def compact(self, ids: Sequence[int]) -> None:
+        """Close up the cells in position order where they were taken beside those of other sequences, which are gone
+        by now. `ids` as in `evict`. Raises KvchatError when llama.cpp refuses; the chat is then empty."""
+        if self._own.scattered and self.length and self._own.is_alone:
+            self._put(self._parsed(self._own.state(), self.layout), self.length, self.holes, ids)
+
     def rewind(self, snapshot: memoryview, length: int) -> bool:
         """Go back to the state that `snapshot` holds, that after the first `length` tokens. False: nothing is left."""
-        accepted = self._native.set_state(snapshot, CHAT, partial=True)
+        accepted = self._own.load(snapshot, partial=True)
         self._spoilt = False
         self._last_batch = 0
-        if accepted and self._native.remove(CHAT, length, -1) and self.length == length:
+        if accepted and self._own.remove(length, -1) and self.length == length:
             return True
         self.clear()
         return False
@@ -165,7 +183,7 @@ class Memory:
         return not self.window and 0 < tokens <= min(self._rollback, self._last_batch - 1)
 
     def _has_window(self, length: int) -> bool:
-        return not self.window or self._native.first_position(CHAT) <= self.first_needed(length)
+        return not self.window or self._own.first <= self.first_needed(length)
 
     # ---------------------------------------------------------------- state out and in
 
@@ -183,17 +201,19 @@ class Memory:
         memory cannot (nothing has changed then), or llama.cpp refused (the chat is then empty)."""
         if not self.can_move:
             raise KvchatError("the keys of this model cannot be moved", "the chat is read again")
+        if not self._own.is_alone:
+            self.swap_in(self.swap_out())  # what moves in a cell moves for all sequences that have it
         for start, end in ranges:
-            self._native.remove(CHAT, start, end)
+            self._own.remove(start, end)
         length = 0
         for start, end in kept:
-            self._native.move(CHAT, start, end, length - start)
+            self._native.move(self._own.number, start, end, length - start)
             length += end - start
         rows = self._turned()
         if rows is None or list(rows.positions) != list(range(length)):
             self.clear()
             raise KvchatError("llama.cpp did not move these tokens", "the chat is read again")
-        blob = BlobBuffer({"full": PartCells(rows.shape, rows.positions)}, CHAT)
+        blob = BlobBuffer({"full": PartCells(rows.shape, rows.positions)}, self._own.number)
         for view, raw in zip(blob.views("full", 0, length), rows.payload(), strict=True):
             view[:] = raw
         self.replace(blob.finish(), length)
@@ -222,11 +242,11 @@ class Memory:
 
     def live_rows(self, part: Part) -> Rows | None:
         """All rows of a part that are there; None: the model has no such part. Raises KvchatError."""
-        return self._parsed(self._state(CHAT), self.layout).get(part)
+        return self._parsed(self._own.state(), self.layout).get(part)
 
     def snapshot(self) -> memoryview:
         """What `rewind` needs to come back to the present state. Raises KvchatError."""
-        return self._state(CHAT, partial=True)
+        return self._own.state(partial=True)
 
     def state_rows(self, snapshot: memoryview) -> Rows:
         """The recurrent state in a snapshot. Raises KvchatError."""
@@ -238,8 +258,9 @@ class Memory:
         accepted = self._native.set_state(blob, SCRATCH)
         self._last_batch = 0
         if accepted:
-            self._native.share(SCRATCH, CHAT, -1, -1)
+            self._native.share(SCRATCH, self._own.number, -1, -1)
         self._native.remove(SCRATCH, -1, -1)
+        self._own.took_cells()
         if not accepted:
             raise KvchatError("llama.cpp refused the saved KV", "it is computed again")
 
@@ -247,10 +268,46 @@ class Memory:
         """The cells of a blob, of `length` tokens but for `holes`, and nothing else. Raises KvchatError when llama.cpp
         refuses; the chat is then empty."""
         self.clear()
-        if not self._native.set_state(blob, CHAT) or self.length != length:
+        if not self._own.load(blob) or self.length != length:
             self.clear()
             raise KvchatError("llama.cpp refused the saved KV", "it is computed again")
         self.holes = tuple(holes)
+
+    def swap_out(self) -> memoryview:
+        """All that the sequence holds, which gives its cells back. Raises KvchatError; then it has them still."""
+        blob = self._own.state()
+        self._own.remove(-1, -1)
+        self.shared = 0
+        self.epoch += 1
+        return blob
+
+    def swap_in(self, blob: memoryview) -> None:
+        """What `swap_out` took away, in cells of its own. Raises KvchatError; the chat is then empty."""
+        if not self._own.load(blob):
+            self.clear()
+            raise KvchatError("llama.cpp refused KV of its own", "the chat is read again")
+        self._last_batch = 0
+
+    @property
+    def is_lent_still(self) -> bool:
+        """Whether the lender has the cells that are shared with it."""
+        return self.lender is not None and self.lender[0].epoch == self.lender[1]
+
+    def join(self, lender: Memory, length: int, snapshot: memoryview | None) -> bool:
+        """The first `length` tokens of another sequence, and nothing else: their cells belong to both from now on.
+        `snapshot` leads a recurrent state there; None: it is there. False: that cannot be, and the chat is empty."""
+        self.clear()
+        lender._own.share(self._own.number, 0, length)
+        self.holes = tuple(hole for hole in lender.holes if hole[1] <= length)
+        self._own.scattered = True
+        if snapshot is not None and not self.rewind(snapshot, length):
+            return False
+        if self.length != length or not self._has_window(length):
+            self.clear()
+            return False
+        self.shared = length - count(self.holes) if self.layout.parts != ("state",) else 0
+        self.lender = lender, lender.epoch
+        return True
 
     def settle(self) -> None:
         """Put the rows of a window in position order, without those that no later token looks at.
@@ -265,31 +322,25 @@ class Memory:
         first = dict.fromkeys(rows, 0)
         first["window"] = int(np.searchsorted(rows["window"].positions, self.first_needed(length)))
         cells = {part: PartCells(each.shape, each.positions[first[part] :]) for part, each in rows.items()}
-        blob = BlobBuffer(cells, CHAT, [0] * length if self.layout.plane else None)
+        blob = BlobBuffer(cells, self._own.number, [0] * length if self.layout.plane else None)
         for part, each in rows.items():
             views = blob.views(part, 0, len(cells[part].positions))
             for view, raw in zip(views, each.payload(first[part]), strict=True):
                 view[:] = raw
-        if not self._native.set_state(blob.finish(), CHAT, partial=True) or self.length != length:
+        if not self._own.load(blob.finish(), partial=True) or self.length != length:
             self.clear()
             raise KvchatError("llama.cpp refused its own window", "the chat is read again")
 
     def _stretch(self, start: int, end: int) -> Mapping[Part, Rows]:
-        self._native.share(CHAT, SCRATCH, start, end)
+        self._own.share(SCRATCH, start, end)
         try:
-            rows = self._parsed(self._state(SCRATCH), self.layout)
+            rows = self._parsed(state_of(self._native, SCRATCH), self.layout)
         finally:
             self._native.remove(SCRATCH, -1, -1)
         if not self.recurrent:
             return rows
         # The blob has the recurrent state too, which can be far larger, and must not wait with a page for the disk.
         return {part: each.detached() for part, each in rows.items() if part != "state"}
-
-    def _state(self, sequence: int, *, partial: bool = False) -> memoryview:
-        try:
-            return self._native.state(sequence, partial=partial)
-        except (ValueError, MemoryError) as error:
-            raise KvchatError(f"the state cannot be copied: {error!r}", _NOT_SAVED) from None
 
     def _parsed(self, blob: memoryview, layout: Layout) -> Mapping[Part, Rows]:
         try:

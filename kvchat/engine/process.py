@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -25,11 +26,15 @@ from kvchat.backend.protocol import (
     ConfigureFailed,
     Event,
     Forecast,
+    Forget,
+    Forgotten,
     Generate,
     Load,
     LoadFailed,
     Loading,
+    Pin,
     Preview,
+    ReadAhead,
     Summarize,
     Title,
     Tuned,
@@ -49,6 +54,7 @@ NICENESS = 10
 OOM_SCORE = 500  # when memory runs out, the engine goes before anything of the person's
 IDLE = 2.0  # seconds without a command after which the engine may measure itself
 URGENT = (Generate, Warm, Configure)  # what is made beside the chat gives way at once
+MOST_TITLES = 8  # that wait until nothing else is wanted
 GRACE = 8.0  # seconds that a native call may still take after the app is gone
 
 
@@ -61,6 +67,7 @@ class EngineProcess:
         self._inbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._first_error = ""
         self._aside: str | None = None  # what is being made beside the chat
+        self._titles: deque[Title] = deque(maxlen=MOST_TITLES)
 
     def run(self) -> None:
         """Serve until the app closes the pipe."""
@@ -81,7 +88,7 @@ class EngineProcess:
         untuned, unguarded, answered = session.config.tune, session.config.guard, False
         while not self._interrupt.closing:
             try:
-                wait = scheduler.idle and session.aside is None
+                wait = scheduler.idle and session.aside is None and not self._titles
                 command = self._next(wait=wait, at_most=IDLE if untuned or (unguarded and answered) else None)
             except queue.Empty:
                 if untuned:
@@ -92,24 +99,28 @@ class EngineProcess:
             if isinstance(command, Generate):
                 scheduler.add(command)
             elif isinstance(command, Configure):
-                while not scheduler.idle:  # what was asked first is answered as it was asked
-                    scheduler.run_next()
+                scheduler.run_out()  # what was asked first is answered as it was asked
                 self._configure(session, command.config)
                 untuned, unguarded = session.config.tune, session.config.guard
-            elif isinstance(command, Measure | Summarize):
+            elif isinstance(command, Measure | Summarize | Pin):
                 session.begin_aside(command)
             elif isinstance(command, Cancel):
                 session.end_aside(command.turn)
-            elif command is not None and scheduler.idle:
+            elif isinstance(command, Title):
+                self._titles.append(command)
+            elif command is not None:
                 self._answer(session, command)
             elif not scheduler.idle:
-                scheduler.run_next()
+                scheduler.advance()
                 answered = True
             else:
                 self._advance_aside(session)
+        scheduler.advance()  # all turns end, and write what they have
 
     def _advance_aside(self, session: Session) -> None:
         """A step of what is made beside the chat, unless something was asked meanwhile that must not wait for it."""
+        if session.aside is None and self._titles:
+            session.begin_title(self._titles.popleft())
         name = self._aside = session.aside
         if name is None:
             return
@@ -129,14 +140,17 @@ class EngineProcess:
         return None
 
     def _answer(self, session: Session, command: Command) -> None:
-        """What is asked between turns; of no use, and not answered, while turns wait."""
+        """What is asked between turns, or between two steps of some."""
         match command:
-            case Warm():
-                self._send(session.warm(command))
+            case Warm() if (warmed := session.warm(command)) is not None:
+                self._send(warmed)
             case Preview():
                 self._send(session.preview(command))
-            case Title():
-                session.begin_title(command)
+            case Forget():
+                session.forget()
+                self._send(Forgotten(command.turn))
+            case ReadAhead():
+                session.read_ahead(command)
             case Forecast():
                 with suppress(KvchatError):  # the turn itself will say what is wrong with the prompt
                     self._send(session.forecast(command))

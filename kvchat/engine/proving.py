@@ -9,16 +9,19 @@ from collections.abc import Sequence
 
 from kvchat.engine.cells import Cells
 from kvchat.engine.check import ResumeCheck
-from kvchat.engine.context import Context, Witness
+from kvchat.engine.context import Context
+from kvchat.engine.step import Witness
+from kvchat.engine.track import Outputs
 
 
 class Proof:
     """What is to be proved of the tokens that were restored."""
 
-    def __init__(self, check: ResumeCheck, context: Context, cells: Cells) -> None:
+    def __init__(self, check: ResumeCheck, context: Context, cells: Cells, outputs: Outputs) -> None:
         self._check = check
         self._context = context
         self._cells = cells
+        self._outputs = outputs
 
     def witness(self, tokens: int) -> Witness | None:
         """The last restored token, where the next batch, of so many tokens, has room to compute it once more. A batch
@@ -33,9 +36,9 @@ class Proof:
 
     def stands(self, tokens: Sequence[int], witness: Witness | None, output: int) -> bool:
         """Whether the last decode, of `tokens`, told what it told when the past was saved, as far as that is known."""
-        logits = self._context.witnessed if witness is not None else None
+        logits = self._outputs.witnessed if witness is not None else None
         if witness is None and output and len(tokens) == 1:
             mark = self._check.pending(self._cells.past)
             if mark is not None and mark.length == len(self._cells) + 1 and mark.last == tokens[0]:
-                logits = self._context.logits()
+                logits = self._outputs.logits()
         return logits is None or self._check.passes(logits)

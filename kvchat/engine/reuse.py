@@ -7,11 +7,13 @@ must not tokenize, sample or write pages.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from kvchat.engine.borrowing import Borrowing
 from kvchat.engine.cells import Cells
 from kvchat.engine.check import NEXT, ResumeCheck
+from kvchat.engine.lending import best_loan
 from kvchat.engine.start import Reuse, Start, positions, runs_within
 from kvchat.errors import KvchatError
 from kvchat.formats.blob import BlobBuffer, PartCells
@@ -33,6 +35,7 @@ class Reuser:
         self._store = store
         self._borrowing = borrowing
         self._untold: tuple[str | None, int] = None, 0  # what was transcoded since the last turn
+        self.lenders: Callable[[], Iterable[Cells]] = tuple  # of other chats
         self.check = ResumeCheck()
 
     def plan(self, wanted: Past, past: int) -> Start:
@@ -105,17 +108,22 @@ class Reuser:
         self._untold = reuse.transcoded, reuse.transcoded_tokens
         return reuse
 
-    def prepare(self, prompt: Past, past: int, *, keep: bool) -> Reuse:
+    def prepare(self, prompt: Past, past: int, *, keep: bool, joins: bool = False) -> Reuse:
         """Bring as much of the prompt as possible into the cells, all but its last token, whose logits are wanted. What
         is to be evicted at the end of that is still there.
 
-        `past`: number of leading ids that the chat had before. `keep` False: start from nothing.
+        `past`: number of leading ids that the chat had before. `keep` False: start from nothing but what was read while
+        the person typed; `joins`: or what another chat in the context has.
         """
         began = time.perf_counter()
         (names, tokens), self._untold = self._untold, (None, 0)
         if not keep:
-            self._cells.truncate(0)
-            return Reuse(cut="no-kv" if past else None)
+            wanted = prompt.upto(len(prompt.ids) - 1)
+            self._cells.truncate(self.read_early(wanted))
+            joined = self._join(wanted) if joins else 0
+            resident = self._cells.live - joined
+            return Reuse(resident, shared=joined, cut="no-kv" if past > len(self._cells) else None)
+        joined = self._join(prompt.upto(len(prompt.ids) - 1))
         start, trouble, wanted = self._bring(prompt.upto(len(prompt.ids) - 1), past)
         if not start.loads and not self._cut(start.kept):
             trouble = "refused"
@@ -128,14 +136,30 @@ class Reuser:
         reuse = self._sources(start, wanted) if start.loads and len(self._cells) else Reuse(resident=self._cells.live)
         if reuse.transcoded is None and (tokens := min(tokens, reuse.resident)):
             reuse = replace(reuse, transcoded=names, transcoded_tokens=tokens)
+        joined = min(joined, reuse.resident)
         reuse = replace(
             reuse,
+            resident=reuse.resident - joined,
+            shared=joined,
             seconds=time.perf_counter() - began,
             saved_seconds=self._cells.seconds_of(0, len(self._cells)),
         )
         if len(self._cells) >= min(past - 1, len(wanted.ids)):
             return reuse
         return replace(reuse, cut=trouble or self._reason(wanted, start))
+
+    def read_early(self, wanted: Past) -> int:
+        """How many tokens the cells have of `wanted`, where that counts only if all of it was read while the person
+        typed."""
+        kept = self._cells.reachable(*shared(self._cells.past, wanted))
+        return min(kept, self._cells.early.from_the_start)
+
+    def _join(self, wanted: Past) -> int:
+        """Begin with what another chat has, where that is more than is here. Live tokens of it."""
+        loan = best_loan(self.lenders(), wanted)
+        if loan is None or loan.length <= self._cells.reachable(*shared(self._cells.past, wanted)):
+            return 0
+        return self._cells.live if self._cells.join(loan.cells, loan.length, loan.snapshot) else 0
 
     def _cut(self, length: int) -> bool:
         """Keep so many tokens, their window in the order in which a load would bring it. False: they had to go."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from kvchat.engine.cells import Cells, Snapshot
 from kvchat.engine.check import NEXT, label
 from kvchat.engine.divergence import Logits
-from kvchat.engine.writing import PageWriter, Saved
+from kvchat.engine.writing import Account, PageWriter, Saved
 from kvchat.errors import KvchatError
 from kvchat.formats.page import Kind
 from kvchat.formats.past import Range
@@ -40,17 +40,23 @@ class Saver:
         """`labels` of all pages. `logits_after`: those of the token after so many tokens, if they are known."""
         self._cells = cells
         self._writer = writer
+        self._account = Account()
         self._store = store
         self._labels = dict(labels)
         self._logits_after = logits_after
+        self.apart = False  # part-filled pages are wanted as they are, also where a longer one begins with one of them
         self._late: list[Snapshot] = []  # states for which there was no room in the queue
         memory = cells.memory  # rows of a window cannot wait: they leave the cells
         self._at_once = PAGES_AT_ONCE if memory.recurrent and not memory.window else 1
 
+    def begin_again(self) -> None:
+        """What could not be saved before is tried once more."""
+        self._writer.begin(self._account)
+
     def begin(self) -> None:
         """A turn begins, its restore is over: the chain that the cells hold now is not to be evicted, and checkpoints
         that are too many go."""
-        self._writer.begin()
+        self._writer.begin(self._account)
         self._late = []
         pages = [self._cells.key(page) for page in range(len(self._cells.closed(len(self._cells))))]
         checkpoints: list[Checkpoint] = []
@@ -58,7 +64,7 @@ class Saver:
             checkpoints = self._store.checkpoints(self._store.match(self._cells.ids))
             self._store.drop(surplus(checkpoints))
         # Of the checkpoints only the one that this turn goes on from: a small budget must have room for those to come.
-        self._store.protect([*pages, *(checkpoint.key for checkpoint in checkpoints[-1:])])
+        self._writer.protect(self._account, [*pages, *(checkpoint.key for checkpoint in checkpoints[-1:])])
 
     def advance(self, end: int) -> None:
         """Hand out full pages of the first `end` tokens that are not on disk yet, as far as the disk keeps up."""
@@ -76,7 +82,7 @@ class Saver:
 
     def before_eviction(self) -> None:
         """Hand out all that the cells hold, before some of it goes: the page that is being filled then ends here."""
-        end = len(self._cells)
+        end = self._cells.writable
         self._hand_out_pages(end)
         closed = self._cells.closed(end)
         start = closed[-1][1] if closed else 0
@@ -85,14 +91,14 @@ class Saver:
 
     def refuse(self, error: KvchatError) -> None:
         """What should be saved cannot be had: nothing more is saved in this turn, and the turn says why."""
-        self._writer.refuse(error.message)
+        self._writer.refuse(self._account, error.message)
 
     def finish(self) -> Saved:
         """The end of a turn: what is left of full pages, the tail, and the count of what was written."""
         deadline = time.monotonic() + PATIENCE
         saved = self._hand_out_all(deadline)
         late, self._late = self._late, []
-        left = len(self._cells) - self._end_on_disk()
+        left = self._cells.writable - self._end_on_disk()
         if saved.problem is None and left >= PAGE_TOKENS:
             return replace(saved, problem=f"the disk is too slow, {left} tokens wait for the next turn")
         if saved.problem is None and late:
@@ -107,13 +113,13 @@ class Saver:
     def _hand_out_all(self, deadline: float) -> Saved:
         while True:
             done = self._hand_out_rest()
-            saved = self._writer.wait(deadline)
+            saved = self._writer.wait(self._account, deadline)
             if done or saved.problem is not None or time.monotonic() >= deadline:
                 return saved
 
     def _hand_out_rest(self) -> bool:
         """Pages, states that were late, the tail; False when the queue has no room for all of that."""
-        end = len(self._cells)
+        end = self._cells.writable
         self._hand_out_pages(end)
         self._late = [each for each in self._late if each.length <= end and not self._offer_state(each)]
         start = self._end_on_disk()
@@ -124,7 +130,7 @@ class Saver:
     def _end_on_disk(self) -> int:
         """Where the closed pages end that the store has."""
         count = self._cells.pages_on_disk
-        return self._cells.closed(len(self._cells))[count - 1][1] if count else 0
+        return self._cells.closed(self._cells.writable)[count - 1][1] if count else 0
 
     def _offer_state(self, snapshot: Snapshot) -> bool:
         try:
@@ -183,8 +189,9 @@ class Saver:
             seconds=self._cells.seconds_of(start, end) if kind == "page" else 0.0,
             kind=kind,
             after=self._cells.evicted_after(number, start) if kind == "page" else b"",
+            apart=self.apart,
         )
-        return self._writer.offer(page, page.payload_bytes)
+        return self._writer.offer(self._account, page, page.payload_bytes)
 
     def _next(self, end: int) -> dict[str, str]:
         """What the check on resume compares with, where the last decode told it: at the end of an answer, as a rule."""

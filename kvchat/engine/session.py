@@ -5,7 +5,7 @@ Owns their lifetimes and the building anew of a context. Must not read the pipe 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kvchat.backend.fidelity import Measure
@@ -14,8 +14,10 @@ from kvchat.backend.protocol import (
     Forecast,
     Forecasted,
     Generate,
+    Pin,
     Preview,
     Previewed,
+    ReadAhead,
     Ready,
     Summarize,
     Title,
@@ -24,24 +26,26 @@ from kvchat.backend.protocol import (
     Warmed,
 )
 from kvchat.backend.values import CacheInfo, EngineConfig, Failure, PromptMessage
+from kvchat.engine.asked import Asked, known, read_request
 from kvchat.engine.beside import Beside
-from kvchat.engine.check import NOISE
 from kvchat.engine.companion import NAME, Companion
-from kvchat.engine.context import Context
+from kvchat.engine.context import Context, Task
+from kvchat.engine.draft_control import DraftControl
+from kvchat.engine.draft_costs import CostCurve
 from kvchat.engine.draft_loading import draft_subject
-from kvchat.engine.evicting import excess, prompt_past
-from kvchat.engine.history import build_prompt, computed_before
+from kvchat.engine.foretelling import forecast, warm
 from kvchat.engine.interrupt import Interrupt
 from kvchat.engine.laboratory import Laboratory
 from kvchat.engine.llama_quants import NativeQuants
 from kvchat.engine.model import Model
+from kvchat.engine.place import Place
 from kvchat.engine.placement import placement_notes
 from kvchat.engine.previewing import preview
 from kvchat.engine.seat import Seat
-from kvchat.engine.speculate import Speculation
+from kvchat.engine.speculate import Drafts, Speculation
 from kvchat.engine.speed import Speed
-from kvchat.engine.step import Step
 from kvchat.engine.turn import Turn
+from kvchat.engine.typing_ahead import TypingAhead
 from kvchat.errors import KvchatError
 from kvchat.formats.past import resolve
 
@@ -62,6 +66,7 @@ class Session:
         self.model = Model(config, progress)
         self.speed = Speed()
         self._beside = Beside(self.model, emit)
+        self._ahead = TypingAhead(self.model, emit)
         self._lab = Laboratory(self.model, interrupt, emit)
         self._quants = NativeQuants()
         self._companion = Companion(interrupt, emit)
@@ -116,6 +121,7 @@ class Session:
         built comes as if it were asked for."""
         before, flash = self.config, "on" if self.context.flash else "off"
         same = replace(config, threads=before.threads, flash_attention=before.flash_attention, tune=before.tune)
+        same = replace(same, favour=before.favour, read_ahead=before.read_ahead)
         return (
             replace(same, draft_path=before.draft_path, draft_costs=before.draft_costs) == before
             and config.flash_attention in (before.flash_attention, flash)
@@ -159,6 +165,7 @@ class Session:
             gpu_layers=self.model.gpu_layers if context.on_gpu else 0,
             extra_buffers=config.extra_buffers,
             pages=self.model.geometry.kept,
+            namespace=self._seat.store.namespace.id if self._seat.store is not None else "",
         )
 
     def _notes(self) -> tuple[str, ...]:
@@ -172,86 +179,55 @@ class Session:
 
     # ---------------------------------------------------------------- turns and what lies between them
 
-    def start_turn(self, request: Generate) -> Turn:
-        """A turn whose steps are to be decoded with `decode`. Ids that this vocabulary does not have are forgotten."""
+    @property
+    def seat(self) -> Seat:
+        """The places of the context."""
+        return self._seat
+
+    def read(self, request: Generate) -> Asked:
+        """The prompt of a turn. Raises KvchatError."""
+        return read_request(request, self.model, self.context.memory)
+
+    def start_turn(self, asked: Asked, place: Place) -> Turn:
+        """A turn in a free place, whose steps are to be decoded with `decode`. Only one that begins without others
+        drafts: what pays is judged for one alone."""
         self.drop_aside()
-        request = replace(request, messages=tuple(map(self._checked, request.messages)))
-        self._companion.keep(request.keep_kv)
-        seat, self._seat.keeps = self._seat, request.keep_kv
-        seat.context.forget_outputs()
-        drafts = self._speculation.begin(request, self._companion.model, self.model.native.ends_generation)
+        request = asked.request
+        place.keeps = request.keep_kv and not request.incognito
+        taken = bool(self._seat.taken)
+        self._seat.enter(place)
+        self.context.forget_outputs()
+        ends = self.model.native.ends_generation
+        if taken:
+            drafts = Drafts(request, (), DraftControl(CostCurve(())), ends)
+        else:
+            self._companion.keep(place.keeps)
+            drafts = self._speculation.begin(request, self._companion.model, ends)
         if request.draft != "off" and not self.model.geometry.kept:
             drafts.refuse("llama.cpp's memory of this architecture is not known to forget rejected drafts")
-        parts = seat.context, seat.cells, seat.reuser, seat.saver
-        return Turn(request, self.model, *parts, drafts, self._quants, self._emit)
+        elif request.draft != "off" and taken:
+            drafts.refuse("other answers were being written when this one began")
+        return Turn(asked, self.model, self.context, place, drafts, self._quants, self._emit)
 
-    def _checked(self, message: PromptMessage) -> PromptMessage:
-        size = self.model.native.vocab_size
-        known = message.ids is None or all(0 <= token < size for token in message.ids)
-        return message if known else replace(message, ids=None)
-
-    def decode(self, step: Step) -> None:
-        """Compute one step. Raises Aborted or KvchatError."""
-        self.context.decode(step.tokens, step.position, output=step.output, whole=step.whole, witness=step.witness)
+    def decode(self, tasks: Sequence[Task]) -> None:
+        """Compute steps of different places together. Raises Aborted or KvchatError."""
+        self.context.compute(tasks)
 
     def learn(self, finished: TurnFinished) -> None:
         """Remember how fast a turn was, for forecasts."""
-        self.speed.learn(finished.usage)
+        if not finished.usage.beside:
+            self.speed.learn(finished.usage)
 
-    def warm(self, command: Warm) -> Warmed:
-        """Bring what is stored of a chat's past into the cells; nothing is computed."""
-        ids = command.ids
-        past, _ = resolve(ids, command.evictions)
-        system = self.model.system_part.tokens(ids, (PromptMessage("system", command.system),), command.clock)
-        start = self._seat.reuser.plan(past, len(past.ids))
-        if excess(past, self.context.cells) > 0 or not start.loads:
-            return Warmed(command.turn, len(ids), start.kept, 0, 0.0, None, system_tokens=system)
-        self.drop_aside()
-        reuse = self._seat.reuser.warm(past)
-        self._companion.follow(past, read=False)
-        return Warmed(
-            turn=command.turn,
-            tokens=len(ids),
-            reused=reuse.reused,
-            pages=reuse.pages,
-            seconds=reuse.seconds,
-            cut=reuse.cut,
-            checkpoint=reuse.checkpoint,
-            system_tokens=system,
-            transcoded=reuse.transcoded,
-            transcoded_tokens=reuse.transcoded_tokens,
-        )
+    def warm(self, command: Warm) -> Warmed | None:
+        """Bring what is stored of a chat's past into the cells; nothing is computed. None: there is no room now."""
+        warmed = warm(self._seat, command, self.drop_aside)
+        if warmed is not None and warmed.reused and not self._seat.taken:
+            self._companion.follow(resolve(command.ids, command.evictions)[0], read=False)
+        return warmed
 
     def forecast(self, command: Forecast) -> Forecasted:
         """What a send would reuse and cost. Raises KvchatError when the prompt cannot be built."""
-        prompt = build_prompt(
-            tuple(map(self._checked, command.messages)),
-            template=self.model.template,
-            tokenizer=self.model,
-            history=command.history,
-            clock=command.clock,
-        )
-        past = min(prompt.past, computed_before(command.messages))
-        thoughts = self.model.past_thoughts if command.history == "append" else None
-        if self.context.memory.recurrent:
-            thoughts = None
-        whole, numbering, _ = prompt_past(prompt, command.messages, command.evictions, thoughts)
-        past = numbering.position(past)
-        found = self._seat.reuser.outlook(whole, past)
-        loaded = found.pages + found.checkpoint
-        tokens = excess(whole, 1)
-        computed = max(0, tokens - found.reused)
-        lost = found.reused < tokens - (len(whole.ids) - past) - 1
-        return Forecasted(
-            turn=command.turn,
-            tokens=tokens,
-            resident=found.resident,
-            pages=found.pages,
-            checkpoint=found.checkpoint,
-            computed=computed,
-            seconds=self.speed.first_token(loaded, computed, min(found.transcoded_tokens, loaded)),
-            cut=(self._seat.reuser.reason(whole, past) if lost else None) or prompt.cut or command.past_cut,
-        )
+        return forecast(self._seat, self.speed, command)
 
     def preview(self, command: Preview) -> Previewed:
         """What a chat would find on disk if the context were built in another configuration."""
@@ -262,11 +238,11 @@ class Session:
     @property
     def aside(self) -> str | None:
         """The name of what is being made beside the chat, None for nothing."""
-        if (name := self._beside.name) is not None:
+        if (name := self._beside.name or self._ahead.name) is not None:
             return name
         if self._is_draft_behind:
             return NAME
-        return self._lab.turn
+        return self._beside.pin or self._lab.turn
 
     @property
     def _is_draft_behind(self) -> bool:
@@ -281,34 +257,56 @@ class Session:
         """Compute a little of what is made beside the chat."""
         if self._beside.name is not None:
             self._beside.advance(self._seat)
+        elif self._ahead.name is not None:
+            self._ahead.advance(self._seat)
         elif self._is_draft_behind:
             self._companion.advance()
+        elif self._beside.pin is not None:
+            self._beside.advance_pin(self._seat)
         else:
             self._lab.advance()
 
     def drop_aside(self) -> None:
         """Whatever is being made beside the chat gives its cells back."""
         self._beside.give_way()
+        self._ahead.give_way()
 
-    def begin_aside(self, command: Measure | Summarize) -> None:
+    def forget(self) -> None:
+        """Empty the cells of chats that are not being answered."""
+        self.drop_aside()
+        self._seat.forget()
+        self._companion.forget()
+
+    def read_ahead(self, command: ReadAhead) -> None:
+        """Compute the stable part of a draft while nothing else is wanted, in place of another draft."""
+        if self.config.read_ahead:
+            self._ahead.begin(command, self._seat)
+
+    def _known(self, messages: Sequence[PromptMessage]) -> tuple[PromptMessage, ...]:
+        return tuple(known(message, self.model) for message in messages)
+
+    def begin_aside(self, command: Measure | Summarize | Pin) -> None:
         """Measure what cache types do, see `Laboratory`, or sum up a chat's beginning, in place of what is being made
-        of the kind."""
+        of the kind; or pin a prefix, after the others."""
         if isinstance(command, Measure):
             self._lab.begin(command, self.config)
+        elif isinstance(command, Pin):
+            self._beside.begin_pin(command)
         else:
-            self._beside.begin_summary(replace(command, messages=tuple(map(self._checked, command.messages))))
+            self._beside.begin_summary(replace(command, messages=self._known(command.messages)))
 
     def end_aside(self, turn: str) -> None:
-        """End the measurement or the summary of that name, if there is one."""
+        """End the measurement, the summary or the pin of that name, if there is one."""
         self._lab.end(turn)
         self._beside.end_summary(turn)
+        self._beside.end_pin(turn)
 
     # ---------------------------------------------------------------- tuning
 
     def learn_noise(self, noise: float) -> None:
         """How much two computations of the same differ with these types, for the check on resume."""
         self.config = replace(self.config, guard=False, noise=noise)
-        self._seat.reuser.check.noise = max(NOISE, noise)
+        self._seat.learn_noise(noise)
 
     def learn_costs(self, costs: tuple[float, ...]) -> None:
         """Judge drafts by this cost curve, see EngineConfig, from now on."""

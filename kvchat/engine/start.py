@@ -19,8 +19,9 @@ NOTHING = Match()
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """How the beginning of a prompt came to be in the cells: token counts, seconds, why it ended early. `transcoded`:
-    the cache types of pages that were transcoded on the way, with so many of the tokens."""
+    """How the beginning of a prompt came to be in the cells: token counts, seconds, why it ended early. `shared`: in
+    cells that another chat has, too. `transcoded`: the cache types of pages that were transcoded on the way, with so
+    many of the tokens."""
 
     resident: int = 0
     pages: int = 0
@@ -30,10 +31,11 @@ class Reuse:
     cut: str | None = None
     transcoded: str | None = None
     transcoded_tokens: int = 0
+    shared: int = 0
 
     @property
     def reused(self) -> int:
-        return self.resident + self.pages + self.checkpoint
+        return self.resident + self.shared + self.pages + self.checkpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,18 @@
-"""One decode that a turn asks for. A value; owns nothing."""
+"""One decode that a turn asks for, and what became of it. Values; own nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from kvchat.engine.context import Witness
+
+class Witness(NamedTuple):
+    """A token of the chat that is in its cells and is computed once more, for its logits: in the scratch sequence,
+    which shares all cells before it, so that those of the chat stay as they are."""
+
+    token: int
+    position: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +25,16 @@ class Step:
     output: int
     whole: bool = False
     witness: Witness | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a step took: its part of the seconds of a decode that computed others, too, by tokens. `alone`: it did not,
+    and was one decode."""
+
+    seconds: float
+    alone: bool = True
+
+
+Steps = Generator[Step, Done, None]
+"""Decodes, one after the other; each is sent what became of it."""

@@ -1,4 +1,4 @@
-"""One turn: prompt, reuse, prefill, decode, finish, as a generator of small steps.
+"""One turn: reuse, prefill, decode, finish, as a generator of small steps.
 
 Owns the state of one answer. Asks for decodes by yielding them and never decodes itself, so that whoever drives it
 decides about batching and order. Must not touch the pipe: it hands events to `emit`.
@@ -7,44 +7,32 @@ decides about batching and order. Must not touch the pipe: it hands events to `e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from kvchat.backend.protocol import Event, Evicted, Generate, PromptProgress, PromptReady, Restored, Way
+from kvchat.backend.protocol import Event, Evicted, PromptProgress, PromptReady, Restored, Way
 from kvchat.backend.values import FinishReason, Usage
-from kvchat.engine.cells import Cells
-from kvchat.engine.context import Context, Witness
+from kvchat.engine.asked import Asked, TooLongError
+from kvchat.engine.context import Context
 from kvchat.engine.decoding import Decoding
-from kvchat.engine.evicting import Room, excess, prompt_past
-from kvchat.engine.history import Prompt, build_prompt, computed_before
+from kvchat.engine.evicting import Room, excess
+from kvchat.engine.history import computed_before
 from kvchat.engine.model import Model
+from kvchat.engine.place import Place
 from kvchat.engine.proving import Proof
 from kvchat.engine.reply import Reply
-from kvchat.engine.reuse import Reuser
-from kvchat.engine.saving import Saver, marks
+from kvchat.engine.saving import marks
 from kvchat.engine.speculate import Drafts
-from kvchat.engine.step import Step
+from kvchat.engine.step import Done, Step, Steps, Witness
 from kvchat.engine.writing import Saved
 from kvchat.errors import KvchatError
-from kvchat.formats.past import Numbering, Past
 from kvchat.kv.fit import OUTPUTS
 from kvchat.kv.transcode import Quants
 
 
 class Refuted(Exception):
     """What was restored does not do what it did when it was saved: nothing that the cells hold may be used."""
-
-
-class TooLongError(KvchatError):
-    """The prompt does not fit into the context."""
-
-    def __init__(self, tokens: int, cells: int, over: int) -> None:
-        super().__init__(
-            f"the conversation is {over:,} token{'' if over == 1 else 's'} too long: it has {tokens:,},"
-            f" the context holds {cells:,}, and one must be left for the answer",
-            "take a larger context or a shorter message, or start a new chat",
-        )
 
 
 class Turn:
@@ -54,46 +42,50 @@ class Turn:
 
     def __init__(
         self,
-        request: Generate,
+        asked: Asked,
         model: Model,
         context: Context,
-        cells: Cells,
-        reuser: Reuser,
-        saver: Saver | None,
+        place: Place,
         drafts: Drafts,
         quants: Quants,
         emit: Callable[[Event], None],
     ) -> None:
-        """`saver` None: nothing is kept on disk."""
-        self.request = request
+        self.request = request = asked.request
+        self.place = place
+        self._asked = asked
         self._model = model
         self._context = context
-        self._cells = cells
-        self._reuser = reuser
-        self._saver = saver if request.keep_kv else None
+        self._cells = cells = place.cells
+        self._reuser = place.resident if request.incognito else place.reuser
+        self._saver = place.saver if place.keeps else None
         self._emit = emit
-        self._began = time.perf_counter()
         self._drafts = drafts
         self._reply = Reply(request.turn, request.sampling.stop, model, emit)
         self._decoding: Decoding | None = None
-        self._proof = Proof(reuser.check, context, cells)
+        self._proof = Proof(place.reuser.check, context, cells, place.track.outputs)
         trained, head = model.geometry.context_trained, model.geometry.head_k
         self._room = Room(request, cells, context.cells, trained, head, quants, self, emit)
         self._renumber_at: int | None = None
-        self._past, self._numbering = Past(()), Numbering()
+        self._past, self._numbering = asked.past, asked.numbering
         self._start = 0  # tokens of the prompt that were there before it was computed
         self._prepared = False
         self._usage = Usage()
+        self._beside = 0  # the most other turns that were computed together with this one
 
-    def steps(self) -> Iterator[Step]:
+    @property
+    def has_read(self) -> bool:
+        """Whether the prompt is computed."""
+        return self._decoding is not None
+
+    def steps(self) -> Steps:
         """The decodes of this turn. When it is exhausted, `reason` says why."""
-        prompt = self._read_prompt()
-        self._reuse_past(prompt)
+        self._begin()
+        self._reuse_past()
         try:
-            yield from self._prefill(prompt)
+            yield from self._prefill()
         except Refuted:
             self._start_over()
-            yield from self._prefill(prompt)
+            yield from self._prefill()
         yield from self._decode()
 
     def finish(self) -> Usage:
@@ -124,6 +116,7 @@ class Turn:
             evictions=self._room.times,
             reasoning_tokens=self._reply.thought.tokens,
             reasoning_seconds=self._reply.thought.seconds,
+            beside=self._beside,
         )
 
     @property
@@ -136,46 +129,38 @@ class Turn:
         """Tokens of prompt and reply that are told, and so committed."""
         return len(self._past.ids) + self._reply.tokens
 
-    def _read_prompt(self) -> Prompt:
-        request = self.request
-        prompt = build_prompt(
-            request.messages,
-            template=self._model.template,
-            tokenizer=self._model,
-            history=request.history,
-            clock=request.clock,
-            continue_reply=request.continue_reply,
-        )
-        thoughts = self._model.past_thoughts if request.history == "append" and self._room.can_evict else None
-        self._past, self._numbering, thought = prompt_past(prompt, request.messages, request.evictions, thoughts)
-        system = self._model.system_part.tokens(prompt.ids, request.messages, request.clock)
-        self._room.begin(self._past, self._numbering, prompt.segments, system)
+    def _begin(self) -> None:
+        request, asked = self.request, self._asked
+        self._room.begin(asked.past, asked.numbering, asked.prompt.segments, asked.system)
         if self._room.runs_out(len(self._past.ids)):
-            self._renumber_at = self._numbering.position(prompt.past) or None
-        over, count = excess(self._past, self._context.cells), len(prompt.ids)
-        tokens = over - 1 + self._context.cells
+            self._renumber_at = self._numbering.position(asked.prompt.past) or None
+        tokens, system = asked.tokens, asked.system
         self._usage = replace(self._usage, prompt_tokens=tokens, computed=tokens, system_tokens=system)
-        self._emit(PromptReady(request.turn, prompt.segments, tokens, system))
-        if thought is not None:
-            self._usage = replace(self._usage, reasoning_evicted=thought.tokens)
-            self._emit(Evicted(request.turn, thought, "reasoning", 0.0))
-        had = prompt.segments[-1] if request.continue_reply else ()
-        self._reply.begin(prompt.ids[: count - len(had)], had)
+        self._emit(PromptReady(request.turn, asked.prompt.segments, tokens, system))
+        if asked.thought is not None:
+            self._usage = replace(self._usage, reasoning_evicted=asked.thought.tokens)
+            self._emit(Evicted(request.turn, asked.thought, "reasoning", 0.0))
+        ids = asked.prompt.ids
+        had = asked.prompt.segments[-1] if request.continue_reply else ()
+        self._reply.begin(ids[: len(ids) - len(had)], had)
+        over = excess(self._past, self._context.cells)
         if over > 0 and not self._room.acts:
             self._too_long(over)
-        return prompt
 
     def _too_long(self, over: int) -> NoReturn:
         self._usage = replace(self._usage, excess=over)
         raise TooLongError(self._usage.prompt_tokens, self._context.cells, over)
 
-    def _reuse_past(self, prompt: Prompt) -> None:
-        request = self.request
+    def _reuse_past(self) -> None:
+        request, prompt = self.request, self._asked.prompt
         past = self._numbering.position(min(prompt.past, computed_before(request.messages)))
         wanted = self._past if self._renumber_at is None else self._past.upto(self._renumber_at + 1)
-        reuse = self._reuser.prepare(wanted, past, keep=request.keep_kv)
+        joins = request.alternative_of is not None
+        reuse = self._reuser.prepare(wanted, past, keep=request.keep_kv, joins=joins)
         self._prepared = True
         self._start = len(self._cells)
+        saved = reuse.saved_seconds - self._cells.early_seconds
+        ahead, wasted = self._cells.early.settle(reuse.resident)
         cut = reuse.cut or prompt.cut or request.past_cut
         if self._saver is not None:
             self._saver.begin()
@@ -185,13 +170,16 @@ class Turn:
             prompt_tokens=reuse.reused + len(self._past.ids) - self._start,
             computed=len(self._past.ids) - self._start,
             resident=reuse.resident,
+            ahead=ahead,
+            ahead_wasted=wasted,
+            shared=reuse.shared,
             pages=reuse.pages,
             checkpoint=reuse.checkpoint,
             cut=cut,
             transcoded=reuse.transcoded,
             transcoded_tokens=reuse.transcoded_tokens,
             restore_seconds=reuse.seconds,
-            saved_seconds=reuse.saved_seconds,
+            saved_seconds=max(0.0, saved),
         )
         self._tell_restored()
 
@@ -202,8 +190,10 @@ class Turn:
             self._saver.begin()
         total = len(self._past.ids)
         self._start = 0
-        usage = replace(self._usage, prompt_tokens=total, reused=0, computed=total, resident=0, pages=0, checkpoint=0)
-        self._usage = replace(usage, cut="check", saved_seconds=0.0, transcoded=None, transcoded_tokens=0)
+        usage = replace(self._usage, prompt_tokens=total, computed=total, cut="check", saved_seconds=0.0)
+        usage = replace(usage, reused=0, resident=0, shared=0, pages=0, checkpoint=0, ahead=0)
+        wasted = usage.ahead_wasted + self._usage.ahead
+        self._usage = replace(usage, ahead_wasted=wasted, transcoded=None, transcoded_tokens=0)
         self._tell_restored()
 
     def _tell_restored(self) -> None:
@@ -220,17 +210,20 @@ class Turn:
                 cut=usage.cut,
                 transcoded=usage.transcoded,
                 transcoded_tokens=usage.transcoded_tokens,
+                shared=usage.shared,
+                ahead=usage.ahead,
             )
         )
 
-    def _prefill(self, prompt: Prompt) -> Iterator[Step]:
+    def _prefill(self) -> Steps:
         began = time.perf_counter()
-        checkpoints = marks(len(self._cells), len(prompt.ids)) if self._cells.memory.recurrent else []
+        ids, before = self._asked.prompt.ids, self._numbering.position(self._asked.prompt.past)
+        checkpoints = marks(len(self._cells), len(ids)) if self._cells.memory.recurrent else []
         self._room.catch_up()
         if not self._room.replays():
             if not self._room.acts:
                 self._too_long(excess(self._past, self._context.cells))
-            self._renumber(self._numbering.position(prompt.past))
+            self._renumber(before)
         while (start := len(self._cells)) < (total := len(self._past.ids)):
             if start == self._renumber_at:
                 self._renumber(start)
@@ -238,7 +231,7 @@ class Turn:
             ends = [*checkpoints, self._room.next_eviction() or total, self._renumber_at or total]
             end = min([total, self._chunk_end(start), *(mark for mark in ends if mark > start)])
             if not self._room.fits(end - start + (end == total)):
-                end = self._with_last(prompt, start, end)
+                end = self._with_last(start, end)
             if not self._room.make(end - start + (end == total), start):
                 self._too_long(total - start + 1 + self._cells.live - self._context.cells)
             witness = self._proof.witness(end - start)
@@ -252,13 +245,13 @@ class Turn:
             self._usage = replace(self._usage, prefill_seconds=seconds)
             self._emit(PromptProgress(self.request.turn, done, self._usage.computed, done / seconds))
 
-    def _decode(self) -> Iterator[Step]:
+    def _decode(self) -> Steps:
         decoding = self._decoding = Decoding(
             self.request.sampling,
             self._past.ids,
             self._model,
             self._context,
-            self._cells,
+            self.place,
             self._reply,
             self._drafts,
             self._compute,
@@ -266,10 +259,7 @@ class Turn:
             self._room.margin,
         )
         self._drafts.evicted(self._cells.past.evictions)
-        for step in decoding.steps():
-            self._advance()
-            soon_over = len(step.tokens) <= 2 * OUTPUTS
-            yield replace(step, whole=soon_over and self._cells.memory.recurrent)  # so that no state is spoilt
+        yield from decoding.steps()
         self.reason = decoding.reason
 
     def _read_decoding(self) -> None:
@@ -279,12 +269,12 @@ class Turn:
             return
         self._usage = replace(self._usage, decode_tokens=decoding.tokens, decode_seconds=decoding.seconds)
         if decoding.first_token is not None:
-            self._usage = replace(self._usage, ttft_seconds=decoding.first_token - self._began)
+            self._usage = replace(self._usage, ttft_seconds=decoding.first_token - self._asked.began)
 
-    def _with_last(self, prompt: Prompt, start: int, end: int) -> int:
+    def _with_last(self, start: int, end: int) -> int:
         """Where a chunk ends in front of which something would leave: the last token of the past goes before that,
         which is there already if it was drafted. So what leaves leaves at the same place with and without drafts."""
-        past = self._numbering.position(prompt.past)
+        past = self._numbering.position(self._asked.prompt.past)
         return past if start + 1 == past else end
 
     def _chunk_end(self, start: int) -> int:
@@ -304,16 +294,18 @@ class Turn:
 
     def _compute(
         self, tokens: Sequence[int], output: int, witness: Witness | None = None, *, proves: bool = False
-    ) -> Generator[Step, None, float]:
-        """Decode behind what the cells hold; the seconds that it took. `proves`: it may show that what was restored is
+    ) -> Generator[Step, Done, Done]:
+        """Decode behind what the cells hold, and tell what that took. `proves`: it may show that what was restored is
         not what was saved."""
-        began = time.perf_counter()
-        yield Step(tokens, len(self._cells), output, witness=witness)
+        if self.has_read:
+            self._advance()
+        whole = self.has_read and len(tokens) <= 2 * OUTPUTS and self._cells.memory.recurrent  # no state is spoilt
+        done = yield Step(tokens, len(self._cells), output, whole, witness)
+        self._beside = max(self._beside, self.place.beside)
         if proves and not self._proof.stands(tokens, witness, output):
             raise Refuted
-        seconds = time.perf_counter() - began
-        self._cells.append(tokens, seconds)
-        return seconds
+        self._cells.append(tokens, done.seconds)
+        return done
 
     def _renumber(self, at: int) -> None:
         """The first `at` tokens of the prompt, its past, get positions from 0 on."""
@@ -328,6 +320,7 @@ class Turn:
             prompt_tokens=len(self._past.ids),
             reused=self._start,
             resident=self._start,
+            shared=0,
             pages=0,
             computed=computed,
         )

@@ -1,6 +1,7 @@
 """The thread that writes pages.
 
-Owns the thread, its queue and the count of what reached the disk; must not know cells, and never touches llama.cpp.
+Owns the thread, its queue, and for each place with a chat the count of what reached the disk and the pages that are not
+to be evicted; must not know cells, and never touches llama.cpp.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 
 from kvchat.errors import KvchatError
 from kvchat.kv.store import NewPage, PageStore
@@ -26,6 +27,19 @@ class Saved:
     problem: str | None = None
 
 
+class Account:
+    """What was handed to the writer from one place since its turn began."""
+
+    def __init__(self) -> None:
+        self.waiting = 0  # bytes
+        self.saved = Saved()
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing more is taken in this turn."""
+        return self.saved.problem
+
+
 class PageWriter:
     """The I/O thread. Takes pages, counts what reached the disk, remembers the first problem of a turn."""
 
@@ -33,41 +47,50 @@ class PageWriter:
         """`shaped`: makes of a page the one that is written, where pages lie in other cache types than the cells."""
         self._store = store
         self._shaped = shaped
-        self._queue: queue.SimpleQueue[NewPage | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[NewPage, Account] | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._waiting = 0
-        self._pages = 0
-        self._bytes = 0
-        self._problem: str | None = None
+        self._protected: dict[Account, Collection[bytes]] = {}
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
         self._thread.start()
 
-    def begin(self) -> None:
+    def begin(self, account: Account) -> None:
         """A turn begins: count from zero, and try again after a problem."""
         with self._changed:
-            self._pages = self._bytes = 0
-            self._problem = None
+            account.saved = Saved()
 
-    def offer(self, page: NewPage, size: int) -> bool:
+    def protect(self, account: Account, keys: Collection[bytes]) -> None:
+        """These pages are not to be evicted, in place of those that were told of this place before."""
+        self._protected[account] = keys
+        self._store.protect([key for each in self._protected.values() for key in each])
+
+    def offer(self, account: Account, page: NewPage, size: int) -> bool:
         """Queue a page of `size` bytes; False when the disk is behind or refused the last one."""
         with self._changed:
-            if self._problem is not None or (self._waiting and self._waiting + size > BACKLOG):
+            if account.problem is not None or (self._waiting and self._waiting + size > BACKLOG):
                 return False
             self._waiting += size
-        self._queue.put(page)
+            account.waiting += size
+        self._queue.put((page, account))
         return True
 
-    def wait(self, deadline: float) -> Saved:
+    def wait(self, account: Account, deadline: float) -> Saved:
         """Wait until everything is written, or until `deadline` (of time.monotonic())."""
+        with self._changed:
+            while account.waiting and (left := deadline - time.monotonic()) > 0:
+                self._changed.wait(left)
+            return account.saved
+
+    def drain(self, deadline: float) -> None:
+        """Wait until everything is written, of all places, or until `deadline` (of time.monotonic())."""
         with self._changed:
             while self._waiting and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
-            return Saved(self._pages, self._bytes, self._problem)
 
-    def refuse(self, problem: str) -> None:
+    def refuse(self, account: Account, problem: str) -> None:
         """Nothing more is taken in this turn, and the turn says why."""
         with self._changed:
-            self._problem = self._problem or problem
+            account.saved = replace(account.saved, problem=account.problem or problem)
 
     def close(self) -> None:
         """Write what waits, then end."""
@@ -76,9 +99,10 @@ class PageWriter:
 
     def _run(self) -> None:
         self._store.tidy()
-        while (page := self._queue.get()) is not None:
+        while (job := self._queue.get()) is not None:
+            page, account = job
             written, problem = 0, None
-            if self._problem is None:
+            if account.problem is None:
                 try:
                     written = self._store.put(self._shaped(page) if self._shaped is not None else page)
                 except KvchatError as error:
@@ -87,7 +111,7 @@ class PageWriter:
                     problem = f"a page could not be made: {error!r}"
             with self._changed:
                 self._waiting -= page.payload_bytes
-                self._pages += bool(written)
-                self._bytes += written
-                self._problem = self._problem or problem
+                account.waiting -= page.payload_bytes
+                before = account.saved
+                account.saved = Saved(before.pages + bool(written), before.bytes + written, before.problem or problem)
                 self._changed.notify_all()

@@ -117,11 +117,13 @@ class Sums:
         gpu_layers: int,
         batch: int = 0,
         kv_offload: bool = True,
+        parallel: int = 0,
     ) -> None:
         """`gpu_layers`: as llama.cpp counts them, the output matrix as one; negative: all, where there is a GPU.
-        `batch`: tokens of one computation, 0: as the engine chooses. `kv_offload`: caches lie where their layers do."""
+        `batch`: tokens of one computation, 0: as the engine chooses. `kv_offload`: caches lie where their layers do.
+        `parallel`: see `turns_at_once`."""
         self.model, self.memory, self._draft, self._flash = model, memory, draft, flash
-        self._asked_batch, self._kv_offload = batch, kv_offload
+        self._asked_batch, self._kv_offload, self._parallel = batch, kv_offload, parallel
         self.all_layers = model.geometry.layers + 1
         asked = self.all_layers if gpu_layers < 0 else min(gpu_layers, self.all_layers)
         self.gpu_layers = asked if memory.vram is not None else 0
@@ -191,9 +193,9 @@ class Sums:
     def _model_bytes(self, model: Subject, type_k: str, type_v: str, context: int) -> tuple[Ledger, int]:
         shape = model.geometry
         flash = uses_flash(shape, type_v, self._flash, self.gpu_layers > 0)
-        config = CacheConfig(
-            context, type_k, type_v, flash, sequences(shape), self._batch(model), rollback_rows(shape), OUTPUTS
-        )
+        turns = self._parallel if model is self.model else 1
+        count, rollback = sequences(shape, turns), rollback_rows(shape, turns)
+        config = CacheConfig(context, type_k, type_v, flash, count, self._batch(model), rollback, OUTPUTS)
         on_cpu = 0 if self.gpu_layers else work_bytes(model.work, shape, config)
         return ledger(shape, config), compute_bytes(model.work, shape, config) + on_cpu
 

@@ -39,12 +39,14 @@ class Asked(Protocol):
     def gpu_layers(self) -> int: ...
     @property
     def hardware(self) -> Batches: ...
+    @property
+    def parallel(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What somebody asked for. `context` 0, types "": chosen here. `gpu_layers` negative: chosen here, none where no
-    VRAM is known. `batch`, `kv_offload`: see `Sums`."""
+    VRAM is known. `batch`, `kv_offload`, `parallel`: see `Sums`."""
 
     context: int = 0
     type_k: str = ""
@@ -53,6 +55,7 @@ class Wanted:
     gpu_layers: int = -1
     batch: int = 0
     kv_offload: bool = True
+    parallel: int = 0
 
     @classmethod
     def of(cls, asked: Asked, *, choose_types: bool = False) -> Wanted:
@@ -66,6 +69,7 @@ class Wanted:
             asked.gpu_layers,
             computed_at_once(hardware.batch, hardware.ubatch),
             hardware.kv_offload,
+            asked.parallel,
         )
 
 
@@ -120,6 +124,7 @@ def make_plan(model: Subject, memory: Memory, wanted: Wanted | None = None, draf
             gpu_layers=gpu_layers,
             batch=wanted.batch,
             kv_offload=wanted.kv_offload,
+            parallel=wanted.parallel,
         )
 
     sums = with_layers(wanted.gpu_layers)
@@ -134,7 +139,7 @@ def make_plan(model: Subject, memory: Memory, wanted: Wanted | None = None, draf
         window=model.geometry.window,
         context=context,
         context_trained=model.geometry.context_trained,
-        sequences=sequences(model.geometry),
+        sequences=sequences(model.geometry, wanted.parallel),
         batch=sums.batch,
         all_layers=sums.all_layers,
         gpu_layers=sums.gpu_layers,

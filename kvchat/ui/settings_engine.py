@@ -14,15 +14,18 @@ from textual.content import Content
 from kvchat.backend.protocol import Previewed, Ready
 from kvchat.backend.values import CacheType, EngineConfig
 from kvchat.config_options import BadValue
+from kvchat.conversation.remote_words import place_of
 from kvchat.kv.needs import Memory
 from kvchat.kv.plan import Plan
 from kvchat.ui import settings_words as words
 from kvchat.ui.meters import cache_meter, total_meter
 from kvchat.ui.model_facts import ModelFacts
+from kvchat.ui.remote_rows import CHOSEN_THERE, ON_SERVER, effect_of
 from kvchat.ui.sampling_fields import DRAFT
 from kvchat.ui.settings_draft import HOLDS, DraftFields, still_drafts
 from kvchat.ui.settings_draft import LABELS as DRAFT_LABELS
 from kvchat.ui.settings_fields import (
+    ENGINE_FIELDS,
     FIELDS,
     LABELS,
     SHORT_LABELS,
@@ -81,7 +84,9 @@ class EngineDraft:
 
     @property
     def possible(self) -> bool:
-        """Whether there is a model that can be run."""
+        """Whether there is a model that can be run, or a server that does."""
+        if self.config.remote is not None:
+            return True
         return self.facts is not None and self.facts.geometry is not None
 
     def know(self, facts: ModelFacts) -> None:
@@ -89,7 +94,7 @@ class EngineDraft:
         self.facts = facts
         self._plans.clear()
         wanted, self.opening = self.opening, None
-        if wanted is not None and self.possible:
+        if wanted is not None and facts.geometry is not None:
             self._choose_types(*wanted)
 
     def know_draft(self, facts: ModelFacts) -> None:
@@ -123,6 +128,9 @@ class EngineDraft:
     def choose_model(self, facts: ModelFacts) -> None:
         """Another model, and what of the rest it cannot have otherwise."""
         self.know(facts)
+        if facts.remote is not None:
+            self.choose(self.config.on(facts.remote))
+            return
         wanted = self.config.of_model(str(facts.model.path))
         config = words.for_model(wanted, self.machine.cores, self.machine.memory, facts)
         changed = [f"{LABELS[field]} {value_text(field, config)}" for field in differing(wanted, config)]
@@ -187,6 +195,10 @@ class EngineDraft:
 
     def effect(self) -> tuple[str, words.EffectKind]:
         """What applying does to engine and chat."""
+        if (remote := self.config.remote) is not None and (self.changed or self.ready is None):
+            return effect_of(remote), "warning" if remote.leaves else "change"
+        if remote is not None:
+            return words.NOTHING, "none"
         return words.effect(self.situation(), self._previewed) if self.facts is not None else ("", "none")
 
     def _plan(self, config: EngineConfig) -> Plan | None:
@@ -204,9 +216,12 @@ class EnginePage(Page):
     """Model, cache types and the rest of an engine."""
 
     NAME = "Engine"
+    FIELDS = ENGINE_FIELDS
+    DRAFTS = True  # what drafts is chosen here, too
 
     def __init__(self, draft: EngineDraft, chat: ChatDraft) -> None:
-        super().__init__({**{field: (LABELS[field], SHORT_LABELS[field]) for field in FIELDS}, **DRAFT_LABELS})
+        labels: dict[str, tuple[str, str]] = {field: (LABELS[field], SHORT_LABELS[field]) for field in self.FIELDS}
+        super().__init__({**labels, **(DRAFT_LABELS if self.DRAFTS else {})})
         self.draft = draft
         self.chat = chat
         self.drafting = DraftFields(draft, chat)
@@ -214,10 +229,15 @@ class EnginePage(Page):
     @property
     def changed(self) -> bool:
         """Whether a field of it is another."""
-        return bool(differing(self.draft.started, self.draft.config)) or self.drafting.changed
+        changed = set(differing(self.draft.started, self.draft.config)) & set(self.FIELDS)
+        return bool(changed) or (self.DRAFTS and self.drafting.changed)
 
     def row(self, field: str) -> RowState:
         """Without arrows where there is nothing else to choose."""
+        remote = self.draft.config.remote
+        if remote is not None:
+            server = f"{remote.name}" + (f" · {remote.model}" if remote.model else "")
+            return RowState(server, place_of(remote)) if field == "model" else RowState(ON_SERVER, "", walkable=False)
         if field in DRAFT_LABELS:
             return self.drafting.row(field)
         draft, name = self.draft, _field(field)
@@ -231,6 +251,8 @@ class EnginePage(Page):
 
     def step(self, field: str, step: int) -> None:
         """Another value that this model can have."""
+        if self.draft.config.remote is not None:
+            return
         if field in DRAFT_LABELS:
             self.drafting.step(step)
             return
@@ -240,7 +262,7 @@ class EnginePage(Page):
 
     def line(self, field: str) -> str | None:
         """Numbers can be typed."""
-        if field in DRAFT_LABELS:
+        if field in DRAFT_LABELS or self.draft.config.remote is not None:
             return None
         return value_text(_field(field), self.draft.config).replace(",", "") if is_typed(_field(field)) else None
 
@@ -263,6 +285,8 @@ class EnginePage(Page):
 
     def detail(self, field: str) -> str:
         """What its values mean here, which are left out and why."""
+        if self.draft.config.remote is not None:
+            return CHOSEN_THERE
         if self.draft.facts is None:
             return "reading the model file"
         if field in DRAFT_LABELS:

@@ -9,14 +9,28 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from kvchat.backend.choices import FAVOURS, MOST_PARALLEL
 from kvchat.backend.values import CACHE_TYPES, EngineConfig, FlashAttention
 from kvchat.config_options import ALL_GPU_LAYERS, AUTOMATIC_GPU_LAYERS, BY_KEY
 from kvchat.errors import KvchatError
 from kvchat.kv import architectures
 from kvchat.kv.geometry import Geometry
 
-FieldName = Literal["model", "type_k", "type_v", "context", "flash_attention", "threads", "gpu_layers"]
+FieldName = Literal[
+    "model",
+    "type_k",
+    "type_v",
+    "context",
+    "flash_attention",
+    "threads",
+    "gpu_layers",
+    "parallel",
+    "favour",
+    "read_ahead",
+]
 FIELDS: tuple[FieldName, ...] = get_args(FieldName)
+TURN_FIELDS: tuple[FieldName, ...] = ("parallel", "favour", "read_ahead")
+ENGINE_FIELDS = tuple(field for field in FIELDS if field not in TURN_FIELDS)
 LABELS: dict[FieldName, str] = {
     "model": "Model",
     "type_k": "K cache",
@@ -25,15 +39,31 @@ LABELS: dict[FieldName, str] = {
     "flash_attention": "Flash attention",
     "threads": "Threads",
     "gpu_layers": "GPU layers",
+    "parallel": "Answers at once",
+    "favour": "Goes first",
+    "read_ahead": "Read while typing",
 }
 SHORT_LABELS: dict[FieldName, str] = LABELS | {
     "context": "Context",
     "flash_attention": "Flash",
     "gpu_layers": "GPU",
+    "parallel": "At once",
+    "read_ahead": "Read ahead",
 }
 UNKNOWN_CONTEXT = 131_072  # the largest that is offered when a model does not say what it was trained for
-_TYPED = {"context": "ctx_size", "threads": "threads", "gpu_layers": "n_gpu_layers"}  # field -> its setting
-_TYPED_WORDS = {"context": {"auto": "0"}, "threads": {"auto": "0"}, "gpu_layers": {"none": "0"}}
+_TYPED = {  # field -> its setting
+    "context": "ctx_size",
+    "threads": "threads",
+    "gpu_layers": "n_gpu_layers",
+    "parallel": "parallel",
+}
+_TYPED_WORDS = {field: {"none" if field == "gpu_layers" else "auto": "0"} for field in _TYPED}
+_AT_ONCE = (0, 1, 2, 3, 4, 6, 8, MOST_PARALLEL)
+_FEW: dict[str, tuple[object, ...]] = {
+    "flash_attention": get_args(FlashAttention),
+    "favour": FAVOURS,
+    "read_ahead": (True, False),
+}
 _SMALLEST_CONTEXT = 512
 _GPU_STEP = 8
 
@@ -123,6 +153,9 @@ def value_text(field: FieldName, config: EngineConfig) -> str:
         "flash_attention": config.flash_attention,
         "threads": str(config.threads or "auto"),
         "gpu_layers": gpu_words.get(config.gpu_layers, str(config.gpu_layers)),
+        "parallel": str(config.parallel or "auto"),
+        "favour": config.favour,
+        "read_ahead": "yes" if config.read_ahead else "no",
     }[field]
 
 
@@ -156,10 +189,11 @@ def _values(field: FieldName, config: EngineConfig, limits: Limits) -> tuple[obj
             return CACHE_TYPES if limits.geometry.cache else (getattr(config, field),)
         case "context":
             return _contexts(config.context, limits.geometry.context_trained or UNKNOWN_CONTEXT)
-        case "flash_attention":
-            return get_args(FlashAttention)
-        case "threads":
-            return tuple(sorted({*range(limits.cores + 1), config.threads}))
+        case "flash_attention" | "favour" | "read_ahead":
+            return _FEW[field]
+        case "threads" | "parallel":
+            usual = range(limits.cores + 1) if field == "threads" else _AT_ONCE
+            return tuple(sorted({*usual, getattr(config, field)}))
         case "gpu_layers":
             few = {0, *range(_GPU_STEP, limits.geometry.layers + 1, _GPU_STEP), config.gpu_layers}
             return (AUTOMATIC_GPU_LAYERS, *sorted(few - {AUTOMATIC_GPU_LAYERS, ALL_GPU_LAYERS}), ALL_GPU_LAYERS)

@@ -24,7 +24,7 @@ from kvchat.ui.typed_line import TypedLine
 
 WIDE = 76  # cells of a screen in which the notes have room beside the fields
 TINY = 12  # lines of a screen without room for a border
-PAGES = ("engine", "sampling", "history", "store")
+PAGES = ("engine", "turns", "sampling", "history", "store")
 PICKED_FIELDS = ("model", DRAFT_MODEL)  # from lists of their own
 EFFECT_STYLES: dict[EffectKind, str] = {"none": "$meta", "change": "$foreground", "warning": "$error"}
 

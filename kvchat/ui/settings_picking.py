@@ -9,16 +9,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from textual.message import Message
 from textual.screen import Screen
 
+from kvchat.backend.choices import Remote
 from kvchat.library.find import ModelFile
 from kvchat.ui import settings_words as words
 from kvchat.ui.draft_choices import DraftChoice
 from kvchat.ui.draft_picker import DraftPicker
 from kvchat.ui.model_facts import FactsReader, ModelFacts, model_at
 from kvchat.ui.model_picker import ModelPicker
+from kvchat.ui.remote_rows import facts_of
 from kvchat.ui.settings_draft import DRAFT_MODEL, DraftFields
 from kvchat.ui.settings_engine import EngineDraft
+
+
+class FactsCame(Message):
+    """The header of a model was read."""
+
+    def __init__(self, facts: ModelFacts) -> None:
+        self.facts = facts
+        super().__init__()
 
 
 class Picking:
@@ -32,6 +43,7 @@ class Picking:
         drafting: DraftFields,
         read: Callable[[ModelFacts], object],
         chosen: Callable[[str], object],
+        remotes: Sequence[Remote] = (),
     ) -> None:
         self._screen = screen
         self._models = tuple(models)
@@ -39,11 +51,15 @@ class Picking:
         self._drafting = drafting
         self._read = read
         self._chosen = chosen
+        self._remotes = tuple(remotes)
         self._readers: list[FactsReader] = []
 
     def begin(self) -> None:
         """Read the headers of the models that are set."""
         config = self._engine.config
+        if config.remote is not None:
+            self._read(facts_of(config.remote))
+            return
         paths = [path for path in (config.model_path, config.draft_path) if path]
         self._look([model_at(Path(path), self._models) for path in paths])
         if not config.model_path:
@@ -60,7 +76,8 @@ class Picking:
 
     def of(self, field: str) -> Callable[[], object] | None:
         """What opens the list for a field; None for one whose values are walked or typed."""
-        if field == DRAFT_MODEL and self._engine.config.model_path:
+        config = self._engine.config
+        if field == DRAFT_MODEL and config.model_path and config.remote is None:
             return self._pick_draft
         return self._pick if field == "model" else None
 
@@ -72,7 +89,7 @@ class Picking:
     def _pick(self) -> None:
         machine = self._engine.machine
         configured = partial(words.for_model, self._engine.config, machine.cores, machine.memory)
-        picker = ModelPicker(self._models, self._engine.config.model_path, configured, machine.free)
+        picker = ModelPicker(self._models, self._engine.config.model_path, configured, machine.free, self._remotes)
         self._screen.app.push_screen(picker, self._take)
 
     def _take(self, facts: ModelFacts | None) -> None:

@@ -14,11 +14,10 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
-from textual.message import Message
 from textual.timer import Timer
 
 from kvchat.backend.protocol import Previewed, Ready
-from kvchat.backend.values import EngineConfig
+from kvchat.backend.values import EngineConfig, Remote
 from kvchat.config_options import BadValue
 from kvchat.conversation import Own
 from kvchat.kv.needs import Memory
@@ -30,9 +29,10 @@ from kvchat.ui.settings_engine import CacheTypes, EngineDraft, EnginePage, Machi
 from kvchat.ui.settings_frame import PAGES, SettingsFrame
 from kvchat.ui.settings_keys import KEYS
 from kvchat.ui.settings_pages import ChatDraft, ChatNow, HistoryPage, Page, SamplingPage
-from kvchat.ui.settings_picking import Picking
+from kvchat.ui.settings_picking import FactsCame, Picking
 from kvchat.ui.settings_row import FieldRow
 from kvchat.ui.settings_store import StorePage, StoreUse
+from kvchat.ui.settings_turns import TurnsPage
 from kvchat.ui.typed_line import TypedLine
 
 REST = 0.2  # seconds without a change before the cost of applying is asked for
@@ -49,14 +49,6 @@ class EngineWish:
     own: Own | None = None
 
 
-class FactsCame(Message):
-    """The header of a model was read."""
-
-    def __init__(self, facts: ModelFacts) -> None:
-        self.facts = facts
-        super().__init__()
-
-
 class SettingsScreen(SettingsFrame[EngineWish | None]):
     """One row per field; the arrow keys walk values that can be had, numbers are typed. None: nothing is to change.
 
@@ -64,7 +56,8 @@ class SettingsScreen(SettingsFrame[EngineWish | None]):
     `past_tokens` are those that the open chat has computed. `preview` is asked what applying would cost each time the
     choice has rested; the answer comes through `show_preview`. `memory` is what could be had for another engine, `chat`
     what the open chat has of its own, `kv_folder` where KV can be kept (None: not in this run), `page` the first one,
-    `types` the cache types that are chosen to begin with, in place of those of `config`.
+    `types` the cache types that are chosen to begin with, in place of those of `config`. `remotes`: servers that can be
+    chosen in place of a model.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = KEYS
@@ -82,6 +75,7 @@ class SettingsScreen(SettingsFrame[EngineWish | None]):
         kv_folder: str | None = None,
         page: str = PAGES[0],
         types: CacheTypes | None = None,
+        remotes: Sequence[Remote] = (),
     ) -> None:
         super().__init__()
         machine = Machine(logical_cores(), total_memory(), memory)
@@ -91,10 +85,17 @@ class SettingsScreen(SettingsFrame[EngineWish | None]):
         self._chat = ChatDraft(chat or ChatNow())
         self._store = StorePage(self._engine, kv_folder or config.kv_folder)
         page_of_engine = EnginePage(self._engine, self._chat)
-        self.pages = (page_of_engine, SamplingPage(self._chat), HistoryPage(self._chat, ready), self._store)
-        self._picking = Picking(self, models, self._engine, page_of_engine.drafting, self._post_facts, self._picked)
+        self.pages = (
+            page_of_engine,
+            TurnsPage(self._engine, self._chat),
+            SamplingPage(self._chat),
+            HistoryPage(self._chat, ready),
+            self._store,
+        )
+        drafting = page_of_engine.drafting
+        self._picking = Picking(self, models, self._engine, drafting, self._post_facts, self._picked, remotes)
         self._place = PAGES.index(page)
-        self._rows = [1, 0, 0, 0]
+        self._rows = [1] + [0] * (len(self.pages) - 1)
         self._line: TypedLine | None = None  # what is being typed
         self._bad: BadValue | None = None  # why it cannot be had
         self._early: list[Callable[[], None]] = []  # keys that came before the header was read

@@ -10,6 +10,7 @@ from typing import Literal
 
 from kvchat.backend.protocol import Previewed, Ready
 from kvchat.backend.values import CacheType, EngineConfig, FlashAttention
+from kvchat.kv.fit import turns_at_once
 from kvchat.kv.geometry import Geometry
 from kvchat.kv.needs import Memory
 from kvchat.kv.plan import Plan
@@ -22,6 +23,15 @@ BITS: dict[CacheType, str] = {"f16": "16", "bf16": "16", "q8_0": "8.5", "q4_0": 
 MIXED = "mixed types: slow on stock CUDA builds"
 LOADS_DRAFT = "Loads the draft model beside the model: of this chat nothing is computed again."
 FREES_DRAFT = "Gives the memory of the draft model back: of this chat nothing is computed again."
+SAID: dict[FieldName, str] = {
+    "read_ahead": "yes: words, pastes and files are read while a message is written, and after Enter only the rest. "
+    "What was read for nothing is told with the answer. Nothing of it is written to disk before the message is sent.",
+    "parallel": "so many answers are computed together, in one context that they share; more wait. Windows and "
+    "recurrent states take memory for each.",
+    "favour": "when a prompt is read while answers are written: answers makes these at most twice as slow, balanced "
+    "four times, prompts reads as fast as it can.",
+}
+NOTHING = "Applying changes nothing."
 EffectKind = Literal["none", "change", "warning"]
 
 
@@ -80,7 +90,8 @@ def planned(
 
 def _sized(config: EngineConfig) -> EngineConfig:
     """Without what says nothing about sizes in memory."""
-    return replace(config, threads=0, gpu_layers=0, kv_folder=None, kv_budget=0, kv_type_disk="same", draft_path=None)
+    plain = replace(config, threads=0, gpu_layers=0, kv_folder=None, kv_budget=0, kv_type_disk="same", draft_path=None)
+    return replace(plain, read_ahead=True, favour="answers")
 
 
 def memory_need(situation: Situation) -> MemoryNeed | None:
@@ -111,17 +122,16 @@ def brief(field: FieldName, situation: Situation) -> str:
     shape = situation.facts.geometry
     if shape is None:
         return size_text(situation.facts.model.size) if field == "model" else ""
-    match field:
-        case "model":
-            return f"{size_text(situation.facts.model.size)} · {shape.attention} · {shape.layers} layers"
-        case "type_k":
-            return _bits(situation.config.type_k, shape)
-        case "type_v":
-            return "kept together with K" if linked(shape) else _bits(situation.config.type_v, shape)
-        case "context":
-            return _context(situation, shape)
-        case _:
-            return _machine(field, situation)
+    config = situation.config
+    found = {
+        "model": f"{size_text(situation.facts.model.size)} · {shape.attention} · {shape.layers} layers",
+        "type_k": _bits(config.type_k, shape),
+        "type_v": "kept together with K" if linked(shape) else _bits(config.type_v, shape),
+        "context": _context(situation, shape),
+        "parallel": "" if config.parallel else f"{turns_at_once(shape)} with this model",
+        **dict.fromkeys(("favour", "read_ahead"), ""),
+    }
+    return found[field] if field in found else _machine(field, situation)
 
 
 def detail(field: FieldName, situation: Situation) -> str:
@@ -137,6 +147,8 @@ def detail(field: FieldName, situation: Situation) -> str:
         parts.insert(0, "needs flash attention" + (": on" if config.flash_attention == "on" else ", so auto is on"))
     if field == "threads" and not config.threads:
         parts.insert(0, "auto: chosen by rule at first, then measured on this machine while idle")
+    if field in SAID:
+        parts.append(SAID[field])
     if field == "flash_attention" and config.flash_attention == "auto":
         parts.insert(0, "auto: the faster one as measured on this machine")
     return "\n".join(parts)
@@ -183,19 +195,27 @@ def effect(situation: Situation, previewed: Previewed | None) -> tuple[str, Effe
     if situation.ready is None:
         return "No engine is running: it starts with these settings.", "change"
     if config == started:
-        return "Applying changes nothing.", "none"
+        return NOTHING, "none"
     short = " It does not fit into the memory that is free." if plan.chosen.fits is False else ""
     tokens = plan.context
     if situation.past_tokens > tokens:
         short += f" This chat has {situation.past_tokens:,} tokens, more than the {tokens:,} of the context."
     kind: EffectKind = "warning" if short else "change"
-    if config == replace(started, draft_path=config.draft_path):
-        return f"{LOADS_DRAFT if config.draft_path else FREES_DRAFT}{short}", kind
+    same = replace(started, draft_path=config.draft_path, read_ahead=config.read_ahead, favour=config.favour)
+    if config == same:
+        return f"{_in_place(config, started)}{short}", kind
     if not situation.same_model:
         found = " What this chat computed with it before is found again." if situation.past_tokens else ""
         return f"Another model: a new engine process.{found}{short}", kind
     first = "Starts the engine again" if config.gpu_layers != started.gpu_layers else "Builds the context again"
     return f"{first}: {_returning(situation, previewed)}.{short}", kind
+
+
+def _in_place(config: EngineConfig, started: EngineConfig) -> str:
+    """What happens where the context stays as it is."""
+    if config.draft_path != started.draft_path:
+        return LOADS_DRAFT if config.draft_path else FREES_DRAFT
+    return "Nothing is computed again: it holds for what is written from now on."
 
 
 def _returning(situation: Situation, previewed: Previewed | None) -> str:

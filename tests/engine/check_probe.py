@@ -18,7 +18,7 @@ from kvchat.engine import check, llama
 from kvchat.engine.check import ResumeCheck
 from kvchat.engine.context import Aborted
 from kvchat.engine.interrupt import Interrupt
-from kvchat.engine.memory import CHAT
+from kvchat.engine.memory import CHAT, SCRATCH
 from kvchat.engine.scheduler import Scheduler
 from kvchat.engine.session import Session
 from kvchat.kv.geometry import geometry
@@ -64,7 +64,7 @@ class Chat:
             events.clear()
             scheduler = Scheduler(session, Interrupt(), events.append)
             scheduler.add(request)
-            scheduler.run_next()
+            scheduler.run_out()
         cells = hashlib.sha256(session.context.native.state(CHAT)).hexdigest()
         session.close()
         finished = next(event for event in events if isinstance(event, TurnFinished))
@@ -86,14 +86,14 @@ class Chat:
 
     def _abort_once(self, session):
         """The first decode of the turn is broken off, with the witness in it."""
-        decode = session.context.native.decode
+        decode = session.context.native.decode_runs
 
-        def broken(*args, **options):
-            session.context.native.decode = decode
-            assert options["beside"] is not None
+        def broken(runs):
+            session.context.native.decode_runs = decode
+            assert [run.sequence for run in runs] == [CHAT, SCRATCH]
             raise Aborted
 
-        session.context.native.decode = broken
+        session.context.native.decode_runs = broken
 
 
 def clean(spec, folder):

@@ -37,7 +37,7 @@ def turn(config: EngineConfig, messages: list[PromptMessage], question: str) -> 
     messages.append(PromptMessage("user", question))
     scheduler = Scheduler(session, Interrupt(), events.append)
     scheduler.add(Generate("t", tuple(messages), Sampling(temperature=0, max_tokens=SAID), draft="model"))
-    scheduler.run_next()
+    scheduler.run_out()
     while session.aside is not None:
         session.advance_aside()
     segments = next(event.segments for event in events if isinstance(event, PromptReady))

@@ -95,7 +95,7 @@ class Player:
             )
         )
         self.interrupt.left = stop_after
-        self.scheduler.run_next()
+        self.scheduler.run_out()
         self.interrupt.left = None
         told = [event for event in self.events if isinstance(event, TextDelta)]
         ids = tuple(token for event in told for token in event.ids)

@@ -71,7 +71,7 @@ class Chat:
         sampling = Sampling(temperature=0, max_tokens=tokens)
         log = {"evictions": self.log, "overflow": self.policy, "pinned": self.pinned}
         self.scheduler.add(Generate("turn", messages, sampling, draft=self.draft, **log))
-        self.scheduler.run_next()
+        self.scheduler.run_out()
         told = [event for event in self.events if isinstance(event, TextDelta)]
         ids = tuple(token for event in told for token in event.ids)
         segments = next(event.segments for event in self.events if isinstance(event, PromptReady))

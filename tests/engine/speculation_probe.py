@@ -117,7 +117,7 @@ class Chat:
         self.events.clear()
         scheduler = Scheduler(self.session, self.interrupt, self.emit)
         scheduler.add(Generate("t", tuple(self.messages), sampling, draft=draft))
-        scheduler.run_next()
+        scheduler.run_out()
         deltas = [event for event in self.events if isinstance(event, TextDelta)]
         finished = next(event for event in self.events if isinstance(event, TurnFinished))
         told = {

@@ -55,7 +55,7 @@ class Chat:
         session._emit = self._events.append
         scheduler = Scheduler(session, Interrupt(), self._events.append)
         scheduler.add(Generate("t", tuple(self.messages), FEW, draft="off"))
-        scheduler.run_next()
+        scheduler.run_out()
         segments = next(event.segments for event in self._events if isinstance(event, PromptReady))
         finished = next(event for event in self._events if isinstance(event, TurnFinished))
         assert finished.failure is None, finished

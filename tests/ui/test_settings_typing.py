@@ -125,7 +125,7 @@ async def test_the_chat_with_what_is_its_own(desk: Desk) -> None:
         assert "‹ 0.3" in line
         assert "● default 0.8" in line
         assert text(app).count("●") == 2  # the row, and the sentence about it
-        assert " Engine   Sampling   History   Store" in text(app)
+        assert " Engine   Turns   Sampling   History   Store" in text(app)
         assert "KV memory" not in text(app)
 
 
@@ -230,7 +230,7 @@ async def test_pages(desk: Desk) -> None:
         for _ in PAGES:
             seen.append(next(line for line in text(app).splitlines() if "▸" in line).split()[2])
             await pilot.press("tab")
-        assert seen == ["K", "Temperature", "History", "KV"]
+        assert seen == ["K", "Answers", "Temperature", "History", "KV"]
         await pilot.press("shift+tab")
         assert "Most on disk" in text(app)
         await pilot.click("#page-history")

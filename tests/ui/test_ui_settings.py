@@ -23,6 +23,7 @@ from kvchat.library.find import ModelFile, check
 from kvchat.ui import model_facts, settings_screen
 from kvchat.ui.meters import MemoryNeed, cache_meter, size_text, total_meter
 from kvchat.ui.settings_fields import (
+    ENGINE_FIELDS,
     FIELDS,
     FieldName,
     Limits,
@@ -237,7 +238,7 @@ async def test_walk_every_field_then_leave(desk: Desk) -> None:
     shapes = SHAPES["llama"]
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot, lambda: "KV memory" in text(app))
-        for field in FIELDS[1:]:
+        for field in ENGINE_FIELDS[1:]:
             assert selected(app) == field
             seen = set()
             for _ in range(4):
