@@ -30,13 +30,14 @@ LONGEST_UNWRITTEN = 3.0  # seconds that a crash may cost of a text that is typed
 class Drafts:
     """The draft of the open chat, kept; those of the others, on disk."""
 
-    def __init__(self, room: Room, unsent: Callable[[], Written]) -> None:
-        """`unsent` is what would be lost now: the prompt, and what waits to be sent."""
+    def __init__(self, room: Room, unsent: Callable[[Conversation], Written]) -> None:
+        """`unsent` is what would be lost now of the chat that the prompt belongs to: that, and what waits to be
+        sent."""
         self._room = room
         self._unsent = unsent
         self._conversation: Conversation | None = None  # the chat that the prompt belongs to
         self._key: str | None = None  # under which its draft stands on disk
-        self._written: dict[str, Draft] = {}  # what was written last, by chat
+        self._written: dict[tuple[bool, str], Draft] = {}  # what was written last, by whether incognito and chat
         self._timer: Timer | None = None
         self._changed_at = self._unwritten_since = 0.0
 
@@ -47,9 +48,9 @@ class Drafts:
             self._unwritten_since = self._changed_at
             self._timer = self._room.screen.set_timer(REST, self._rest)
 
-    def entered(self) -> None:
-        """Another chat is shown: keep what was written in the one before, bring back what was written in this one. At
-        the start what was typed already goes on in the chat that is opened."""
+    def entered(self, draft: Written | None = None) -> None:
+        """Another chat is shown: keep what was written in the one before, bring back what was written in this one,
+        which is `draft` where that is known. At the start what was typed already goes on in the chat that is opened."""
         room, left = self._room, self._conversation
         if left is room.conversation:
             return
@@ -58,7 +59,10 @@ class Drafts:
             room.prompt.put("")
         self._conversation = conversation = room.conversation
         self._key = _key(conversation)
-        asked = room.desk.store.run(ChatStore.draft, _key(conversation))
+        if draft is not None:
+            room.prompt.put_back(draft)
+            return
+        asked = conversation.store.run(ChatStore.draft, _key(conversation))
         room.wait(asked, partial(self._bring, conversation), lambda error: room.say(error, "no draft"))
 
     def keep(self) -> None:
@@ -66,24 +70,28 @@ class Drafts:
         if self._timer is not None:
             self._timer.stop()
         self._timer = None
-        key, before, unsent = _key(self._conversation or self._room.conversation), self._key, self._unsent()
+        conversation = self._conversation or self._room.conversation
+        key, before = _key(conversation), self._key
         self._key = key
-        if unsent.text.strip():
-            self._write(key, Draft(encodable(unsent.text), _labels(unsent.files)))
-        else:
-            self._write(key, Draft())
+        self.write(conversation, self._unsent(conversation))
         if before is not None and before != key:  # the chat has got its first message
-            self._write(before, Draft())
+            self._write(conversation, before, Draft())
 
-    def _write(self, key: str, draft: Draft) -> None:
-        if self._written.get(key) != draft:
-            self._written[key] = draft
-            self._room.desk.store.debounce(f"draft {key}", 0, ChatStore.set_draft, key, draft)
+    def write(self, conversation: Conversation, written: Written) -> None:
+        """Write what there is in a chat, open or not."""
+        draft = Draft(encodable(written.text), _labels(written.files)) if written.text.strip() else Draft()
+        self._write(conversation, _key(conversation), draft)
+
+    def _write(self, conversation: Conversation, key: str, draft: Draft) -> None:
+        where = conversation.incognito, key
+        if self._written.get(where) != draft:
+            self._written[where] = draft
+            conversation.store.debounce(f"draft {key}", 0, ChatStore.set_draft, key, draft)
 
     def _bring(self, conversation: Conversation, draft: Draft) -> None:
         if conversation is not self._room.conversation:
             return
-        self._written[_key(conversation)] = draft
+        self._written[conversation.incognito, _key(conversation)] = draft
         if draft.text:
             self._room.prompt.put_back(Written(draft.text, _files(draft.labels)))
 

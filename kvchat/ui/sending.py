@@ -5,10 +5,12 @@ Must not know which key or command it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 
+from kvchat.backend.values import Sampling
 from kvchat.chats.types import Message
+from kvchat.conversation import Conversation
 from kvchat.errors import KvchatError
 from kvchat.ui.chips import Written
 from kvchat.ui.files_reading import read_block
@@ -16,22 +18,30 @@ from kvchat.ui.key_hints import keys_at, told
 from kvchat.ui.room import Room
 from kvchat.ui.wording import clock
 
-LONGEST_GOODBYE = 0.8  # seconds that a stopped turn may take to end before something else happens
 GOES_ON = frozenset({"stop", "length"})  # after an answer that ended so, the message that waits is sent
 
 
 class Sending:
-    """Begins turns, one at a time; at most one message waits."""
+    """Begins turns, in each chat one at a time; in the open one at most one message waits."""
 
-    def __init__(self, room: Room, begun: Callable[[], object]) -> None:
-        """`begun` is called when a turn is on its way."""
+    def __init__(
+        self,
+        room: Room,
+        begun: Callable[[Conversation], object],
+        holds: Callable[[], bool],
+        not_sent: Callable[[Conversation, str, KvchatError], object],
+    ) -> None:
+        """`begun` is called when a turn is on its way, `not_sent` when one could not be saved whose chat is not open
+        any more. `holds`: what waits for an answer is not sent, as something else is to be done first."""
         self._room = room
         self._begun = begun
+        self.holds = holds
+        self._not_sent = not_sent
+        self._saving: set[Conversation] = set()  # whose turn is not known to be saved yet
         self._queued: str | None = None
         self._attaching: Written | None = None  # its files are being read
         self._edited: Message | None = None
         self._draft = Written()
-        self._after: Callable[[], object] | None = None
 
     # ------------------------------------------------------------------ beginning
 
@@ -41,9 +51,9 @@ class Sending:
         if edited is not None:
             self._edited = None
             self._show_chip()
-            self._turn(lambda: conversation.edit(edited.id, text), text)
+            self._turn(conversation, lambda: conversation.edit(edited.id, text), text)
         elif not self._room.is_busy and self._attaching is None:
-            self._turn(lambda: conversation.submit(text), text)
+            self.submit(conversation, text)
         elif self._queued is None:
             self._queued = text
             self._show_chip()
@@ -51,8 +61,9 @@ class Sending:
             self._give_back(text)
             self._room.toast("; ".join(("One message waits already", *self._told("{chat.stop} takes it back"))))
 
-    def attach(self, written: Written) -> None:
-        """Send a message with what stands in its files now; it comes back when one of them cannot be read."""
+    def attach(self, written: Written, send: Callable[[str], object] | None = None) -> None:
+        """Send a message, by `send` if given, with what stands in its files now; it comes back when one of them cannot
+        be read."""
         room = self._room
         if self._attaching is not None:
             room.prompt.put_back(written)
@@ -66,7 +77,7 @@ class Sending:
         def done(text: str) -> None:
             if self._attaching is written:  # else it has become a draft meanwhile
                 self._attaching = None
-                self.send(text)
+                (send or self.send)(text)
 
         def failed(error: KvchatError) -> None:
             if self._attaching is written:
@@ -79,13 +90,29 @@ class Sending:
 
         room.aside(read, done, failed)
 
+    def submit(self, conversation: Conversation, text: str, saved: Callable[[], object] = lambda: None) -> None:
+        """Send a message in a chat, open or not; `saved` is called when it is on disk."""
+        self._turn(conversation, lambda: conversation.submit(text), text, saved)
+
+    def several(
+        self,
+        conversation: Conversation,
+        samplings: Sequence[Sampling],
+        text: str | None,
+        saved: Callable[[], object],
+    ) -> None:
+        """Ask for several answers, to a message or to the last one; `saved` is called when they are on disk."""
+        self._turn(conversation, lambda: conversation.ask_alternatives(samplings, text), text or "", saved)
+
     def resume(self) -> None:
         """Go on with an answer that was cut short."""
-        self._turn(self._room.conversation.resume)
+        conversation = self._room.conversation
+        self._turn(conversation, conversation.resume)
 
     def regenerate(self, message_id: str | None = None) -> None:
         """Another answer in place of this one, or of the last."""
-        self._turn(lambda: self._room.conversation.regenerate(message_id))
+        conversation = self._room.conversation
+        self._turn(conversation, lambda: conversation.regenerate(message_id))
 
     def edit(self, message: Message) -> None:
         """Take a message into the prompt; what is sent next takes its place in a branch of its own."""
@@ -103,30 +130,54 @@ class Sending:
         else:
             self._room.toast("There is nothing to edit yet.")
 
-    def _turn(self, begin: Callable[[], Future[None]], text: str = "") -> None:
-        """Begin a turn; `text` goes back to the prompt if it cannot be saved."""
-        room, conversation = self._room, self._room.conversation
+    def _turn(
+        self,
+        conversation: Conversation,
+        begin: Callable[[], Future[None]],
+        text: str = "",
+        saved: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Begin a turn; `text` goes back to the prompt, or to the draft of its chat, if it cannot be saved."""
+        room = self._room
         before = len(conversation.messages)
         try:
             future = begin()
         except KvchatError as error:
-            self._give_back(text)
-            room.refuse(error)
+            self._refused(conversation, text, error)
             return
 
         def not_sent(error: KvchatError) -> None:
+            self._saving.discard(conversation)
+            kept = len(conversation.messages) != before  # a message that is on disk by then stays in the chat
             room.sync()
-            if len(conversation.messages) == before:  # a message that is on disk by then stays in the chat
-                self._give_back(text)
-            room.say(error, "not sent")
+            if conversation is room.conversation:
+                self._give_back("" if kept else text)
+                room.say(error, "not sent")
+            else:
+                self._not_sent(conversation, "" if kept else text, error)
 
         def sent(_: None) -> None:
+            self._saving.discard(conversation)
             room.sync()
-            self._begun()
+            saved()
+            self._begun(conversation)
 
-        room.told = ""
+        self._saving.add(conversation)
+        if conversation is room.conversation:
+            room.told = ""
         room.sync()
         room.wait(future, sent, not_sent)
+
+    def _refused(self, conversation: Conversation, text: str, error: KvchatError) -> None:
+        if conversation is self._room.conversation:
+            self._give_back(text)
+            self._room.refuse(error)
+        else:
+            self._not_sent(conversation, text, error)
+
+    def is_sending(self, conversation: Conversation) -> bool:
+        """Whether it is not known yet that the last turn of a chat was saved."""
+        return conversation in self._saving
 
     def _give_back(self, text: str) -> None:
         if text:
@@ -156,42 +207,34 @@ class Sending:
         self.settle()
         return True
 
-    def after_turn(self, then: Callable[[], object]) -> None:
-        """Stop the turn that is going on, if there is one, and do `then` when it has ended or takes too long."""
-        if not self._room.is_busy:
-            then()
-            return
-        self._after = then
-        self.stop()
-        if self._after is then:
-            self._room.screen.set_timer(LONGEST_GOODBYE, lambda: self._give_up_on_turn(then))
-
-    def _give_up_on_turn(self, then: Callable[[], object]) -> None:
-        if self._after is then:
-            self._after = None
-            then()
-
     def settle(self) -> None:
-        """To be called when a turn may have ended: does what waits for that."""
-        if self._room.is_busy:
+        """To be called when a turn may have ended: sends what waits for that."""
+        if self._room.is_busy or self.holds() or self._queued is None or self._attaching is not None:
             return
-        if self._after is not None:
-            then, self._after = self._after, None
-            then()
-        elif self._queued is not None and self._attaching is None:
-            text, self._queued = self._queued, None
-            self._show_chip()
-            if self._room.conversation.messages[-1].finish in GOES_ON:
-                self._turn(lambda: self._room.conversation.submit(text), text)
-            else:
-                self._give_back(text)
+        conversation, text, self._queued = self._room.conversation, self._queued, None
+        self._show_chip()
+        if conversation.messages[-1].finish in GOES_ON:
+            self.submit(conversation, text)
+        else:
+            self._give_back(text)
 
-    def leave(self) -> None:
-        """Another chat comes: what waits becomes a draft."""
+    def leave(self) -> str:
+        """Another chat comes: what waits for an answer goes on waiting there and is returned, what else was written
+        becomes a draft."""
+        waits = self._room.is_busy and self._attaching is None
+        queued = (self._queued or "") if waits else ""
+        if queued:
+            self._queued = None
         unsent = self.unsent
         self._edited = self._queued = self._attaching = None
         if unsent != self._room.prompt.written:
             self._room.prompt.put(unsent)
+        self._show_chip()
+        return queued
+
+    def enter(self, queued: str) -> None:
+        """A chat has come in which this waits."""
+        self._queued = queued or None
         self._show_chip()
 
     @property
@@ -208,8 +251,7 @@ class Sending:
             parts.append(self._draft)
         if self._edited is None or prompt.text != self._edited.text:
             parts.append(prompt)
-        files = {label: file for part in parts for label, file in part.files.items()}
-        return Written("\n".join(part.text for part in parts if part.text), files)
+        return joined(parts)
 
     def _show_chip(self) -> None:
         chip = self._room.chip
@@ -223,3 +265,10 @@ class Sending:
 
     def _told(self, *parts: str) -> list[str]:
         return told(parts, keys_at(self._room.screen))
+
+
+def joined(parts: Iterable[Written]) -> Written:
+    """All of them, one below the other."""
+    parts = tuple(parts)
+    files = {label: file for part in parts for label, file in part.files.items()}
+    return Written("\n".join(part.text for part in parts if part.text), files)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -23,15 +25,16 @@ from kvchat.chats.types import Chat
 from kvchat.ui.grouping import grouped
 from kvchat.ui.inline_keys import LineInput
 from kvchat.ui.key_hints import hints, key_text, keys_at
-from kvchat.ui.sidebar_rows import head, row
+from kvchat.ui.sidebar_rows import ChatState, head, row
 
 _USUAL = 30  # cells, as long as the real width is not known
 _BESIDE = 2  # cells on the right of a row: one stays free, one is for the scroll bar
+NO_STATES: Mapping[str, ChatState] = MappingProxyType({})
 HINTS_OF_FILTER = ("type to find  ⏎ opens", "↓ {filter.list} list  {filter.forget} back")
 HINTS_OF_LIST = (
     "{chats.rename} rename  {chats.pin} pin  {chats.export} export",
     "{chats.duplicate} copy  {chats.delete} delete  {chats.undo} undo",
-    "{chats.filter} find  {chats.leave} back",
+    "{chats.stop} stop  {chats.filter} find  {chats.leave} back",
 )
 
 
@@ -57,6 +60,7 @@ class ChatList(OptionList):
         Binding("d,delete", "want('trash')", "Delete", show=False, id="chats.delete"),
         Binding("u", "want('undo')", "Undo", show=False, id="chats.undo"),
         Binding("f", "want('duplicate')", "Duplicate", show=False, id="chats.duplicate"),
+        Binding("s", "want('stop')", "Stop the answer", show=False, id="chats.stop"),
     ]
 
     class Filtering(Message):
@@ -112,7 +116,7 @@ class Filter(LineInput):
 
 
 class Sidebar(Vertical):
-    """Chats by their age; a bar marks the one that is open, a dot one in which an answer is being written."""
+    """Chats by their age; a bar marks the one that is open, a glyph what goes on in one or has ended unseen."""
 
     DEFAULT_CSS = """
     Sidebar {
@@ -155,7 +159,7 @@ class Sidebar(Vertical):
             super().__init__()
 
     class Wanted(Message):
-        """The person wants "rename", "pin", "export", "trash", "duplicate" for this chat, or "undo"."""
+        """The person wants "rename", "pin", "export", "trash", "duplicate", "stop" for this chat, or "undo"."""
 
         def __init__(self, what: str, chat_id: str) -> None:
             self.what = what
@@ -170,6 +174,9 @@ class Sidebar(Vertical):
         self._chats: Sequence[Chat] = ()
         self._open: str | None = None
         self._query = ""
+        self._states = NO_STATES
+        self._pale = False
+        self._row: Callable[[Chat], Content] = lambda _: Content("")
         self._again: Callable[[], None] = lambda: None  # lists the same for another width
 
     def compose(self) -> ComposeResult:
@@ -183,30 +190,22 @@ class Sidebar(Vertical):
         chats: Sequence[Chat],
         open_chat: str | None,
         now: float,
+        states: Mapping[str, ChatState] = NO_STATES,
         *,
-        active: str | None = None,
         found: Found | None = None,
     ) -> None:
-        """List these chats, in groups if they were not looked for. `active` is the one in which an answer is being
-        written. What is highlighted stays so, if it is still there."""
+        """List these chats, in groups if they were not looked for. `states`: what goes on in them, by their ids. What
+        is highlighted stays so, if it is still there."""
         found = found or Found("")
-        self._again = partial(self.show, chats, open_chat, now, active=active, found=found)
+        self._states = states
+        self._row = partial(self._row_of, open_chat, now, found)
+        self._again = lambda: self.show(chats, open_chat, now, self._states, found=found)
         before, kept = self._listing.highlighted, self._highlighted() or open_chat
         groups = [("", list(chats))] if found.query else grouped(chats, now)
         options: list[Option] = []
         for name, members in groups:
             options += [Option(head(name, first=not options), disabled=True)] if name else []
-            for chat in members:
-                line = row(
-                    chat,
-                    now,
-                    (self.size.width or _USUAL) - _BESIDE,
-                    is_open=chat.id == open_chat,
-                    is_active=chat.id == active,
-                    query=found.query,
-                    snippet=found.snippets.get(chat.id, ""),
-                )
-                options.append(Option(line, id=chat.id))
+            options += [Option(self._row(chat), id=chat.id) for chat in members]
         self._chats, self._open = chats, open_chat
         self._listing.set_options(options)
         if found.query != self._query and found.query:
@@ -214,6 +213,27 @@ class Sidebar(Vertical):
         elif not self._highlight(kept) and before is not None:
             self._highlight_near(before)
         self._query = found.query
+
+    def _row_of(self, open_chat: str | None, now: float, found: Found, chat: Chat) -> Content:
+        return row(
+            chat,
+            now,
+            (self.size.width or _USUAL) - _BESIDE,
+            is_open=chat.id == open_chat,
+            state=self._states.get(chat.id),
+            pale=self._pale,
+            query=found.query,
+            snippet=found.snippets.get(chat.id, ""),
+        )
+
+    def mark(self, states: Mapping[str, ChatState]) -> None:
+        """Bring up to date what goes on in the chats that are listed."""
+        self._pale = not self._pale
+        before, self._states = self._states, states
+        for chat in self._chats:
+            state = states.get(chat.id)
+            if state != before.get(chat.id) or (state is not None and state.is_moving):
+                self._listing.replace_option_prompt(chat.id, self._row(chat))
 
     def on_resize(self) -> None:
         """Rows are as wide as there is room."""

@@ -1,0 +1,44 @@
+"""A turn that cannot begin beside others says why until it does. Turns of other chats are none of its business."""
+
+from __future__ import annotations
+
+from conversing import GREEDY, WAIT, apply, on_disk, request_of, texts
+from fake_backend import FakeBackend, delta, finished, prompt_events, turn_events
+
+from kvchat.backend.protocol import Waits
+from kvchat.chats.thread import StoreThread
+from kvchat.conversation import Conversation
+
+
+def test_why_it_waits_is_known_until_it_begins(backend: FakeBackend, chat: Conversation) -> None:
+    request = request_of(backend, chat.submit("Hi"))
+    apply(chat, [Waits(request.turn, "no room"), Waits(request.turn, "two answers are being written")])
+    assert chat.live is not None
+    assert (chat.live.phase, chat.live.waiting) == ("queued", "two answers are being written")
+    apply(chat, prompt_events(request)[:1])
+    assert (chat.live.phase, chat.live.waiting) == ("prompt", "")
+
+
+def test_one_that_waits_can_be_stopped(store: StoreThread, backend: FakeBackend, chat: Conversation) -> None:
+    request = request_of(backend, chat.submit("Hi"))
+    apply(chat, [Waits(request.turn, "no room")])
+    chat.stop().result(WAIT)
+    assert backend.cancelled == [request.turn]
+    apply(chat, [finished(request, "cancelled")])
+    assert texts(on_disk(store, chat)[1]) == [("user", "Hi", ""), ("assistant", "", "cancelled")]
+
+
+def test_two_chats_that_are_answered_in_turns(store: StoreThread, backend: FakeBackend, chat: Conversation) -> None:
+    """Each takes its own events, and only these."""
+    other = Conversation.start(store, backend, sampling=GREEDY)
+    first, second = (request_of(backend, each.submit(text)) for each, text in ((chat, "one"), (other, "two")))
+    assert not other.apply(Waits(first.turn, "no room"))
+    mixed = zip(turn_events(first, ["a", "b"]), turn_events(second, ["x", "y"]), strict=True)
+    for mine, its in mixed:
+        assert [chat.apply(mine), other.apply(mine)] == [True, False]
+        assert [chat.apply(its), other.apply(its)] == [False, True]
+    assert not chat.apply(delta(first, "too late"))
+    assert [texts(on_disk(store, each)[1])[1] for each in (chat, other)] == [
+        ("assistant", "ab", "stop"),
+        ("assistant", "xy", "stop"),
+    ]
