@@ -22,7 +22,7 @@ from kvchat.paths import Paths, ensure_private
 from kvchat.ui.app import KvchatApp
 from kvchat.ui.desk import Desk
 from kvchat.ui.inbox import Inbox, StoreFailed
-from kvchat.ui.launch import EngineLink, local_engine, survey
+from kvchat.ui.launch import EngineLink, any_engine, survey
 
 CHATS = (
     ("What is a good name for a small grey cat?",),
@@ -67,7 +67,7 @@ async def pictures(home: Path) -> None:
     settings = Settings(model="SmolLM2", system="You are brief and exact.", sampling=sampling)
     inbox = Inbox()
     store = StoreThread(paths.chats_db, lambda error: inbox.post(StoreFailed(error)))
-    engine = EngineLink(settings, paths, inbox.post, local_engine, survey)
+    engine = EngineLink(settings, paths, inbox.post, any_engine, survey)
     app = KvchatApp(Desk(settings, paths, store, engine, inbox), None)
     try:
         async with app.run_test(size=(120, 36)) as pilot:

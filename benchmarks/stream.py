@@ -32,6 +32,7 @@ from kvchat.backend.protocol import (
     Generate,
     Preview,
     PromptReady,
+    ReadAhead,
     Ready,
     Restored,
     TextDelta,
@@ -171,6 +172,9 @@ class Engine:
         pass
 
     def forecast(self, command: Forecast) -> None:
+        pass
+
+    def read_ahead(self, command: ReadAhead) -> None:
         pass
 
     def preview(self, command: Preview) -> None:

@@ -13,43 +13,11 @@ from typing import Any, NoReturn
 
 import kvchat
 from kvchat.arguments_hardware import add_hardware_flags, add_memory_flags, add_rope_flags
-from kvchat.config_hardware import HARDWARE_OPTIONS
+from kvchat.arguments_meaning import MEANING
 from kvchat.config_options import BY_KEY, OPTIONS, nearest
 from kvchat.errors import UsageError
 
-ENGINE_KEYS = (
-    "model",
-    "model_draft",
-    "ctx_size",
-    "cache_type_k",
-    "cache_type_v",
-    "flash_attn",
-    "n_gpu_layers",
-    "threads",
-    *(option.key for option in HARDWARE_OPTIONS),
-    *("parallel", "favour"),
-)
-PLAN_KEYS = (
-    *("ctx_size", "cache_type_k", "cache_type_v", "flash_attn", "n_gpu_layers"),
-    *("kv_offload", "batch_size", "ubatch_size", "lora"),
-)
-SCREEN_KEYS = ("theme", "mouse", "follow", "auto_title")
-CHAT_KEYS = tuple(key for key in BY_KEY if key not in (*ENGINE_KEYS, *SCREEN_KEYS))
-_OPENING = ("chat", "continue_last")
 _BARE_NUMBER = re.compile(r"[0-9]{3,8}")  # what a context size looks like
-
-# Which attributes mean something to which command; "" is the app.
-MEANING: dict[str, frozenset[str]] = {
-    "": frozenset((*ENGINE_KEYS, *CHAT_KEYS, *SCREEN_KEYS, *_OPENING, "plain")),
-    "ask": frozenset((*ENGINE_KEYS, *CHAT_KEYS, *_OPENING, "resume", "json", "question")),
-    "chats": frozenset(("action", "name", "json", "trash", "query", "title", "everything", "form", "output", "files")),
-    "models": frozenset(("action", "name", "json", "offline", "folders", "sha256", "yes")),
-    "kv": frozenset(("action", "name", "json", "to", "to_k", "to_v", "kv_budget")),
-    "plan": frozenset((*PLAN_KEYS, "name", "model_draft", "json")),
-    "bench": frozenset(("action", "model", "n_gpu_layers", "threads", "chat", "text", "depths", "types", "json")),
-    "paths": frozenset(("json",)),
-    "doctor": frozenset((*ENGINE_KEYS, "json")),
-}
 
 
 class Parser(argparse.ArgumentParser):
@@ -82,8 +50,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
         raise _unknown_words(unknown, parsed.command)
+    action = f"{parsed.command} {getattr(parsed, 'action', '')}"
+    meant = MEANING.get(action, MEANING[parsed.command])
     for given in vars(parsed):
-        if given != "command" and given not in MEANING[parsed.command]:
+        if given != "command" and given not in meant:
             flag = BY_KEY[given].flag if given in BY_KEY else _flag_of(given)
             raise UsageError(f"{flag} means nothing to kvchat {parsed.command}", f"kvchat {parsed.command} --help")
     return parsed
@@ -95,7 +65,7 @@ def _unknown_words(words: Sequence[str], command: str) -> UsageError:
     if flag is None:
         return UsageError(f"{name} has no use for {' '.join(words)!r}", f"{name} --help")
     known = [part for option in OPTIONS for part in option.flag.split("/")]
-    others = ("--continue", "--chat", "--plain", "--json", "--resume", "--trash", "--version", "--help")
+    others = ("--continue", "--chat", "--plain", "--json", "--resume", "--n", "--trash", "--version", "--help")
     guess = nearest(flag.split("=")[0], [*known, *others])
     if guess == flag.split("=")[0]:
         return UsageError(f"{guess} means nothing to {name}", f"{name} --help")
@@ -123,19 +93,28 @@ def _refuse_llama_meanings(arguments: Sequence[str]) -> None:
             )
 
 
+def whole_parser() -> Parser:
+    """The parser with the words of every command."""
+    return _parser(tuple(_COMMANDS))
+
+
 def _parser(arguments: Sequence[str]) -> Parser:
     """The words of a command, which take a while, are only added when its name stands somewhere in the arguments."""
     parser = Parser(
         prog="kvchat",
+        usage="kvchat [FLAGS]\n       kvchat COMMAND [FLAGS]",
         description="Chat with a model on this machine. Without a command: the app.",
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument("--version", action="version", version=f"kvchat {kvchat.__version__}")
+    words = "kvchat COMMAND --help tells more of one"
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", prog="kvchat", title="commands", description=words, parser_class=Parser
+    )
     _add_opening_flags(parser)
     _add_engine_flags(parser)
     _add_chat_flags(parser)
     _add_screen_flags(parser)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
     parser.set_defaults(command="")
     for name, (text, add) in _COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text, argument_default=argparse.SUPPRESS)
@@ -149,6 +128,9 @@ def _add_ask(ask: Parser) -> None:
     ask.add_argument("question", nargs="*", help="the question")
     _add_opening_flags(ask)
     ask.add_argument("--resume", action="store_true", help="go on with an answer that was not finished")
+    words = "so many answers, side by side from one prompt, each with a seed of its own; the chat keeps all"
+    ask.add_argument("--n", metavar="N", help=words)
+    ask.add_argument("--prefix", metavar="NAME", help="a new chat on a pinned prefix, see kvchat kv pin")
     _add_engine_flags(ask)
     _add_chat_flags(ask)
 
@@ -161,7 +143,13 @@ def _add_chats(group: Parser) -> None:
     rename = _action(actions, "rename", "give one another title")
     rename.add_argument("name", metavar="CHAT")
     rename.add_argument("title", metavar="TITLE", nargs="+")
-    _action(actions, "rm", "move one to the trash").add_argument("name", metavar="CHAT")
+    remove = _action(actions, "rm", "move one to the trash")
+    remove.add_argument("name", metavar="CHAT")
+    words = "remove it at once and for good, also from the trash: its words, and the KV that only it has had"
+    remove.add_argument("--purge", action="store_true", help=words)
+    remove.add_argument("--yes", action="store_true", help="do not ask")
+    empty = _action(actions, "empty-trash", "remove all that is in the trash for good, as rm --purge does")
+    empty.add_argument("--yes", action="store_true", help="do not ask")
     _action(actions, "restore", "take one out of the trash").add_argument("name", metavar="CHAT")
     _action(actions, "pin", "keep one at the top of the list").add_argument("name", metavar="CHAT")
     _action(actions, "unpin", "let one go from there").add_argument("name", metavar="CHAT")
@@ -192,6 +180,8 @@ def _add_models(group: Parser) -> None:
 def _add_kv(group: Parser) -> None:
     actions = _add_actions(group, show="CHAIN")
     _action(actions, "verify", "check every page on disk")
+    _add_pin(_action(actions, "pin", "compute the beginning of chats once, and keep it whatever the budget is"))
+    _action(actions, "unpin", "let a pinned prefix go").add_argument("name", metavar="NAME")
     transcode = _action(actions, "transcode", "write a chain once more in another cache type")
     transcode.add_argument("name", metavar="CHAIN")
     transcode.add_argument("--to", metavar="TYPE", help="for K and V: f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl")
@@ -200,12 +190,28 @@ def _add_kv(group: Parser) -> None:
     transcode.add_argument("--kv-budget", metavar="SIZE", help="most that the KV state may take on disk")
 
 
+def _add_pin(pin: Parser) -> None:
+    words = "the one that is there, computed again for the model and cache type that are chosen"
+    pin.add_argument("name", metavar="NAME", nargs="?", help=words)
+    pin.add_argument("--name", dest="prefix_name", metavar="NAME", help="a new one: what it is called")
+    pin.add_argument("-s", "--system", metavar="TEXT", help="its system prompt")
+    words = "a text file behind that, as a fenced block with its name; repeatable"
+    pin.add_argument("--file", dest="files", metavar="FILE", action="append", help=words)
+    pin.add_argument("--replace", action="store_true", help="in place of the one that is called so")
+    _add_engine_flags(pin)
+    group = pin.add_argument_group("store")
+    group.add_argument("--fit", metavar="ask|off", help="whether to ask before loading what does not fit")
+    group.add_argument("--kv-budget", metavar="SIZE", help="most that the KV state may take on disk")
+    group.add_argument("--kv-type-disk", metavar="TYPE", help="cache type in which it is saved")
+
+
 def _add_plan(plan: Parser) -> None:
     _add_json(plan)
     plan.add_argument("name", metavar="MODEL", help="a GGUF file or the name of one")
     group = plan.add_argument_group("what to plan for (flags as in llama.cpp)")
     _add_cache_flags(group)
     add_memory_flags(group)
+    _add_parallel(group)
     group.add_argument("-m", "--model", help=argparse.SUPPRESS)  # else it is taken for the beginning of -md
     group.add_argument("-md", "--model-draft", metavar="DRAFT", help="a draft model beside it")
 
@@ -227,6 +233,11 @@ def _add_bench(group: Parser) -> None:
 def _add_doctor(doctor: Parser) -> None:
     _add_json(doctor)
     _add_engine_flags(doctor)
+
+
+def _add_completions(parser: Parser) -> None:
+    words = "bash, zsh or fish; the output is a script for it"
+    parser.add_argument("shell", metavar="SHELL", help=words)
 
 
 def _add_actions(group: Parser, show: str) -> Any:
@@ -255,17 +266,23 @@ def _add_opening_flags(parser: Parser) -> None:
 def _add_engine_flags(parser: Parser) -> None:
     group = parser.add_argument_group("model and cache (flags as in llama.cpp)")
     group.add_argument("-m", "--model", metavar="MODEL", help="a GGUF file or the name of one")
+    words = "a server that answers in its place: its URL, or a name of the settings; -m is then a model of it"
+    group.add_argument("--remote", metavar="URL|NAME", help=words)
     group.add_argument("-md", "--model-draft", metavar="DRAFT", help="a small model that drafts for it; none for none")
     _add_cache_flags(group)
     group.add_argument("-t", "--threads", metavar="N", help="threads, 0 for automatic")
-    words = "answers that are computed together at most, 0 for automatic"
-    group.add_argument("-np", "--parallel", metavar="N", help=words)
+    _add_parallel(group)
     words = "what goes first when a prompt is read beside answers: these, both alike, or the prompt"
     group.add_argument("--favour", metavar="answers|balanced|prompts", help=words)
     hardware = parser.add_argument_group("machine (flags as in llama.cpp)")
     add_memory_flags(hardware)
     add_hardware_flags(hardware)
     add_rope_flags(parser.add_argument_group("positions (flags as in llama.cpp)"))
+
+
+def _add_parallel(group: Any) -> None:
+    words = "answers that are computed together at most, 0 for automatic"
+    group.add_argument("-np", "--parallel", metavar="N", help=words)
 
 
 def _add_cache_flags(group: Any) -> None:
@@ -295,6 +312,8 @@ def _add_chat_flags(parser: Parser) -> None:
     group.add_argument("--repeat-last-n", metavar="N", help="tokens that count for the penalty")
     group.add_argument("--stop", metavar="TEXT", action="append", help="end the answer before this text; repeatable")
     group.add_argument("--fit", metavar="ask|off", help="whether to ask before loading what does not fit")
+    words = "keep chat, drafts and KV in memory alone, and look at none of those on disk"
+    group.add_argument("--incognito", action="store_true", help=words)
     group.add_argument("--no-kv", dest="kv", action="store_false", help="compute everything, reuse and save nothing")
     group.add_argument("--kv-budget", metavar="SIZE", help="most that the KV state may take on disk, such as 8GiB")
     words = "cache type in which it is saved where that takes less room, such as q8_0; same: as it is in memory"
@@ -306,6 +325,8 @@ def _add_screen_flags(parser: Parser) -> None:
     group = parser.add_argument_group("screen")
     group.add_argument("--plain", action="store_true", help="lines instead of a screen: screen readers, pipes")
     group.add_argument("--theme", metavar="NAME", help="colours: auto, ink, paper, contrast, or one that /theme lists")
+    words = "read a message when it is sent, not while it is written"
+    group.add_argument("--no-read-ahead", dest="read_ahead", action="store_false", help=words)
 
 
 def _add_offline(group: Any) -> None:
@@ -322,4 +343,5 @@ _COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "bench": ("what cache types cost in quality, measured on this machine", _add_bench),
     "paths": ("where things are", _add_json),
     "doctor": ("what this build and machine can do", _add_doctor),
+    "completions": ("what bash, zsh or fish needs to complete these words", _add_completions),
 }

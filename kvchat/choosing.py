@@ -1,8 +1,8 @@
 """With which models and cache a turn is run. Owns the order of those who decide; must not start or write anything.
 
-The model: a flag, else that of the chat, else the settings file and environment, else that of the chat that was used
-last, else the first one found. The cache and the draft model: a flag, else what the chat was last run with, else the
-settings.
+A server: a flag, else that of the chat, else the settings; that of another chat is never taken. Without one, the model:
+a flag, else that of the chat, else the settings file and environment, else that of the chat that was used last, else
+the first one found. The cache and the draft model: a flag, else what the chat was last run with, else the settings.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvchat.backend.values import DraftMode, EngineConfig, Rope
+from kvchat.backend.choices import REMOTE
+from kvchat.backend.values import CACHE_TYPES, DraftMode, EngineConfig, Remote, Rope
+from kvchat.chats.prefixes import Prefix
 from kvchat.chats.types import Chat
 from kvchat.config import Settings, contradictory
 from kvchat.config_hardware import ROPE_FIELDS
+from kvchat.config_remote import is_named, remote_named
 from kvchat.conversation import Conversation, EngineChoice, engine_choice
 from kvchat.errors import KvchatError, UsageError
 from kvchat.formats.gguf import model_name
@@ -49,13 +52,71 @@ def preferred(
         if own is None:
             raise _gone(chat)
         return resolve(str(own), models)
-    if settings.model is not None:
+    if settings.model is not None and not is_server(settings):
         return resolve(settings.model, models)
     last = _model_of(latest, models) if latest is not None else None
     if last is not None:
         with suppress(KvchatError):  # damaged since: not what was asked for
             return resolve(str(last), models)
     return None
+
+
+def chosen_remote(settings: Settings, chat: Chat | None) -> Remote | None:
+    """The server that the next turn of `chat` goes to; None: a model of this machine answers. KvchatError: there is no
+    such server, or nothing may go out."""
+    found = _remote(settings, chat)
+    if found is not None:
+        may_go_out(settings, found)
+    return found
+
+
+def may_go_out(settings: Settings, remote: Remote) -> None:
+    """KvchatError where no server may be asked."""
+    if settings.offline:
+        hint = "without it, or with a model of this machine"
+        raise KvchatError(f"{remote.host} is not asked: nothing goes out with --offline", hint)
+
+
+def _remote(settings: Settings, chat: Chat | None) -> Remote | None:
+    flagged = settings.model if settings.model is not None and "model" in settings.given else ""
+    if "remote" in settings.given and settings.remote is not None:
+        return remote_named(settings.remote, known_remotes(settings), "" if is_reference(flagged) else flagged)
+    if flagged:
+        return remote_named(flagged, known_remotes(settings)) if is_named(flagged, settings.remotes) else None
+    own = engine_choice(chat) if chat is not None else None
+    if own is not None:
+        return _remote_of(own.model_path, settings) if is_reference(own.model_path) else None
+    if settings.remote is not None:
+        return remote_named(settings.remote, known_remotes(settings))
+    return remote_named(settings.model or "", known_remotes(settings)) if is_server(settings) else None
+
+
+def _remote_of(reference: str, settings: Settings) -> Remote:
+    """The server that a chat was last run with."""
+    try:
+        return remote_named(reference, known_remotes(settings))
+    except KvchatError as error:
+        raise KvchatError(
+            f"the server of this chat, {reference.removeprefix(REMOTE)}, is not in the settings",
+            "--remote URL goes on there, -m NAME with a model of this machine",
+        ) from error
+
+
+def known_remotes(settings: Settings) -> tuple[Remote, ...]:
+    """The servers that can be named: those of the settings, and one whose URL was given."""
+    text = settings.remote
+    given = (remote_named(text, ()),) if text is not None and "://" in text else ()
+    return (*settings.remotes, *given)
+
+
+def is_server(settings: Settings) -> bool:
+    """Whether the model that the settings name is one on a server."""
+    return settings.model is not None and is_named(settings.model, settings.remotes)
+
+
+def is_reference(path: str) -> bool:
+    """Whether what stands in place of a model's path means a server."""
+    return path.startswith(REMOTE)
 
 
 def as_before(settings: Settings, model: Path, chat: Chat | None) -> Settings:
@@ -69,6 +130,32 @@ def as_before(settings: Settings, model: Path, chat: Chat | None) -> Settings:
     if not contradictory(merged):
         return merged
     return replace(settings, **{name: value for name, value in kept.items() if name in ("type_k", "context")})
+
+
+def as_computed(settings: Settings, models: Sequence[ModelFile], prefix: Prefix) -> Settings:
+    """The settings, with the model and cache types for which a prefix was computed last, where no flag says something
+    else, and as far as that model is here."""
+    if "remote" in settings.given:
+        return settings
+    paths = {str(model.path) for model in models}
+    if settings.model is not None and "model" in settings.given:
+        paths = {str(resolve(settings.model, models).path)}
+    fitting = [
+        each
+        for each in prefix.computations
+        if each.model_path in paths
+        and each.type_k in CACHE_TYPES
+        and each.type_v in CACHE_TYPES
+        and ("cache_type_k" not in settings.given or each.type_k == settings.type_k)
+        and ("cache_type_v" not in settings.given or each.type_v == settings.type_v)
+    ]
+    if not fitting:
+        return settings
+    last = fitting[-1]
+    types: dict[str, Any] = {"type_k": last.type_k, "type_v": last.type_v}
+    merged = replace(for_model(settings, models, Path(last.model_path)), model=last.model_path, **types)
+    said = settings.given | {"model", "cache_type_k", "cache_type_v"}
+    return settings if contradictory(merged) else replace(merged, given=said)
 
 
 def for_model(settings: Settings, models: Sequence[ModelFile], model: Path) -> Settings:
@@ -157,6 +244,11 @@ def _names(path: Path) -> set[str]:
 
 def _gone(chat: Chat) -> KvchatError:
     choice = engine_choice(chat)
+    if choice is not None and is_reference(choice.model_path):
+        server = choice.model_path.removeprefix(REMOTE)
+        return KvchatError(
+            f"this chat was last run on a server, {server}", "name a model of this machine: --model NAME"
+        )
     where = f" at {choice.model_path}" if choice is not None else ""
     name = chat.model or "the one"
     return KvchatError(

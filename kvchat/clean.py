@@ -20,6 +20,9 @@ _TABLE: dict[int, int | None] = {
     # direction marks and overrides, zero width space, BOM: they make a text look like another one
     **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C, 0x200B, 0xFEFF), None),
 }
+_SEQUENCES = re.compile(
+    r"\x1b\[[0-9;:?<=>]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -31,6 +34,11 @@ def clean(text: str) -> str:
 def clean_line(text: str) -> str:
     """`clean`, on one line, runs of white space as one space."""
     return " ".join(clean(text).split())
+
+
+def normal(text: str) -> str:
+    """`text` as it may go out, to a model too: line feeds for every kind of line end, no control characters."""
+    return _SEQUENCES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def encodable(text: str) -> str:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from kvchat.arguments import parse
+from kvchat.arguments import parse, whole_parser
 from kvchat.clean import clean
 from kvchat.config import Settings, load_settings
 from kvchat.config_options import BY_KEY
@@ -52,8 +52,11 @@ def _run(given: argparse.Namespace) -> int:
         "plan": _plan,
         "chats": _chats,
         "models": _models,
+        "kv": _kv,
+        "paths": _where,
+        "completions": _completions,
     }
-    return commands.get(given.command, _look)(given)
+    return commands[given.command](given)
 
 
 def _settings(given: argparse.Namespace, paths: Paths) -> Settings:
@@ -63,7 +66,7 @@ def _settings(given: argparse.Namespace, paths: Paths) -> Settings:
 def _app(given: argparse.Namespace) -> int:
     paths = Paths.find(os.environ)
     settings = _settings(given, paths)
-    chat, continue_last = _opening(given)
+    chat, continue_last = _opening(given, settings)
     if hasattr(given, "plain"):
         return _plain(settings, paths, chat, continue_last)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -93,8 +96,9 @@ def _plain(settings: Settings, paths: Paths, chat: str | None, continue_last: bo
 def _ask(given: argparse.Namespace) -> int:
     paths = Paths.find(os.environ)
     settings = _settings(given, paths)
-    chat, continue_last = _opening(given)
+    chat, continue_last = _opening(given, settings)
     from kvchat.commands.ask import run_ask
+    from kvchat.commands.several import count_of
 
     return run_ask(
         getattr(given, "question", []),
@@ -103,10 +107,12 @@ def _ask(given: argparse.Namespace) -> int:
         chat=chat,
         continue_last=continue_last,
         resume=hasattr(given, "resume"),
+        prefix=getattr(given, "prefix", None),
         json=hasattr(given, "json"),
         out=sys.stdout,
         err=sys.stderr,
         stdin=sys.stdin,
+        count=count_of(getattr(given, "n", "1")),
     )
 
 
@@ -161,6 +167,12 @@ def _chats(given: argparse.Namespace) -> int:
             return chats.run_ls(paths, json=json, out=out, trash=hasattr(given, "trash"))
         case "search":
             return chats.run_search(paths, given.query, json=json, out=out)
+        case "empty-trash":
+            return _purge(given, paths)
+        case "rm" if hasattr(given, "purge"):
+            return _purge(given, paths)
+        case "rm" if hasattr(given, "yes"):
+            raise UsageError("chats rm asks nothing without --purge", "leave out --yes, or add --purge")
         case "rename":
             return chats.run_rename(paths, given.name, given.title, json=json, out=out)
         case _:
@@ -172,6 +184,15 @@ def _chats(given: argparse.Namespace) -> int:
                 "show": chats.run_show,
             }
             return one[given.action](paths, given.name, json=json, out=out)
+
+
+def _purge(given: argparse.Namespace, paths: Paths) -> int:
+    from kvchat.commands.chats_purge import run_empty_trash, run_purge
+
+    yes, json = hasattr(given, "yes"), hasattr(given, "json")
+    if given.action == "empty-trash":
+        return run_empty_trash(paths, yes=yes, json=json, out=sys.stdout, stdin=sys.stdin)
+    return run_purge(paths, given.name, yes=yes, json=json, out=sys.stdout, stdin=sys.stdin)
 
 
 def _models(given: argparse.Namespace) -> int:
@@ -217,25 +238,45 @@ def _transfer(given: argparse.Namespace) -> int:
     )
 
 
-def _look(given: argparse.Namespace) -> int:
-    """The commands that only look at files."""
-    paths = Paths.find(os.environ)
-    json = hasattr(given, "json")
-    if given.command == "paths":
-        from kvchat.commands.where import run_paths
+def _where(given: argparse.Namespace) -> int:
+    from kvchat.commands.where import run_paths
 
-        return run_paths(paths, json=json, out=sys.stdout)
-    if given.action == "verify":
-        from kvchat.commands.kv import run_verify
+    return run_paths(Paths.find(os.environ), json=hasattr(given, "json"), out=sys.stdout)
 
-        return run_verify(paths, json=json, out=sys.stdout)
+
+def _completions(given: argparse.Namespace) -> int:
+    from kvchat.commands.completions import run_completions
+
+    return run_completions(whole_parser(), given.shell, out=sys.stdout)
+
+
+def _kv(given: argparse.Namespace) -> int:
+    paths, json, out = Paths.find(os.environ), hasattr(given, "json"), sys.stdout
+    if given.action == "pin":
+        return _pin(given, paths)
     if given.action == "transcode":
         return _transcode(given, paths)
-    from kvchat.commands import kv
+    from kvchat.commands import kv, prefixes
 
+    if given.action == "unpin":
+        return prefixes.run_unpin(paths, given.name, json=json, out=out)
+    if given.action == "verify":
+        return kv.run_verify(paths, json=json, out=out)
     if given.action == "ls":
-        return kv.run_ls(paths, json=json, out=sys.stdout)
-    return kv.run_show(paths, given.name, json=json, out=sys.stdout)
+        return kv.run_ls(paths, json=json, out=out)
+    return kv.run_show(paths, given.name, json=json, out=out)
+
+
+def _pin(given: argparse.Namespace, paths: Paths) -> int:
+    names = [getattr(given, name) for name in ("name", "prefix_name") if hasattr(given, name)]
+    if len(names) != 1:
+        raise UsageError("which prefix?" if not names else "two names for one prefix", "kvchat kv pin --name NAME")
+    from kvchat.commands.prefixes_pin import Wanted, run_pin
+
+    wanted = Wanted(names[0], getattr(given, "files", ()), getattr(given, "system", None), hasattr(given, "replace"))
+    settings = _settings(given, paths)
+    json = hasattr(given, "json")
+    return run_pin(wanted, settings, paths, json=json, out=sys.stdout, err=sys.stderr, stdin=sys.stdin)
 
 
 def _transcode(given: argparse.Namespace, paths: Paths) -> int:
@@ -256,9 +297,14 @@ def _transcode(given: argparse.Namespace, paths: Paths) -> int:
     )
 
 
-def _opening(given: argparse.Namespace) -> tuple[str | None, bool]:
+def _opening(given: argparse.Namespace, settings: Settings) -> tuple[str | None, bool]:
     chat = getattr(given, "chat", None)
     continue_last = hasattr(given, "continue_last")
+    if settings.incognito and (chat is not None or continue_last or hasattr(given, "resume")):
+        raise UsageError(
+            "an incognito session does not look at the chats on disk, and goes on with none of them",
+            "leave out -c, --chat and --resume, or incognito",
+        )
     if chat is not None and continue_last:
         raise UsageError("-c and --chat name two chats", "-c goes on with the last chat, --chat ID with any")
     return chat, continue_last

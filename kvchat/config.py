@@ -22,11 +22,13 @@ from kvchat.backend.choices import (
     Hardware,
     History,
     OverflowPolicy,
+    Remote,
     Rope,
     Sampling,
 )
 from kvchat.config_hardware import HARDWARE_FIELDS, ROPE_FIELDS, hardware, rope, rope_problem
 from kvchat.config_options import AUTOMATIC_GPU_LAYERS, BY_KEY, OPTIONS, BadValue, Option, nearest, shown
+from kvchat.config_remote import KEY_VARIABLE, read_tables
 from kvchat.errors import UsageError
 from kvchat.paths import HOME_VARIABLE, Paths
 
@@ -49,7 +51,8 @@ _SAMPLING_NAMES = {
     "predict": "max_tokens",
     "stop": "stop",
 }
-_OTHER_VARIABLES = {HOME_VARIABLE}
+_OTHER_VARIABLES = {HOME_VARIABLE, KEY_VARIABLE}
+_REMOTES = "remotes"  # the tables of the file; the flag is --remote
 _LARGEST_CONFIG = 1 << 20  # bytes
 
 Follow = Literal["bottom", "start", "off"]
@@ -60,7 +63,8 @@ class Settings:
     """Everything that can be chosen. `context`, `threads`, `kv_budget` (bytes) 0 and `gpu_layers` -1: automatic.
 
     `model` is a path or a name, None for the one last used or the best one found. `system` None: not said, so a chat
-    keeps its own; "" is a chat without one. `model_draft` is a path or a name, None for no draft model. `kv` False
+    keeps its own; "" is a chat without one. `model_draft` is a path or a name, None for no draft model. `incognito`:
+    chats, drafts and KV are in memory alone, and those on disk are not looked at. `kv` False
     neither restores nor saves KV state; `kv_type_disk`: the cache type in which it is saved, "same" as in memory. For
     the screen: `theme`, "auto" for what suits the terminal; `mouse`; `follow`, where the view goes while an answer
     comes (to its end, to its beginning, nowhere); `auto_title`, whether the model names chats. `model_folders` are
@@ -69,7 +73,8 @@ class Settings:
     keeps of its own, what stands in a settings file does not. `named` are those that any source has. `fit`: whether
     the person is asked before something is loaded for which there is not enough memory. `parallel` answers are
     computed together at most, 0: as many as cost no memory; `favour`: what goes first where a prompt is read beside
-    them.
+    them; `read_ahead`: a message is read while it is written. `remote` is the name or URL of a server that answers in
+    place of a model of this machine, `remotes` are those that the settings file names.
     """
 
     model: str | None = None
@@ -85,6 +90,7 @@ class Settings:
     history: History = "append"
     sampling: Sampling = field(default_factory=Sampling)
     system: str | None = None
+    incognito: bool = False
     kv: bool = True
     kv_budget: int = 0
     kv_type_disk: DiskType = "same"
@@ -100,6 +106,9 @@ class Settings:
     lora: tuple[Adapter, ...] = ()
     parallel: int = 0
     favour: Favour = "answers"
+    read_ahead: bool = True
+    remote: str | None = None
+    remotes: tuple[Remote, ...] = ()
     given: frozenset[str] = frozenset()
     named: frozenset[str] = field(default=frozenset(), compare=False)
 
@@ -150,10 +159,11 @@ def engine_config(settings: Settings, model_path: Path, paths: Paths) -> EngineC
         flash_attention=settings.flash_attention,
         threads=settings.threads,
         gpu_layers=settings.gpu_layers,
-        kv_folder=str(paths.kv_folder) if settings.kv else None,
+        kv_folder=str(paths.kv_folder) if settings.kv and not settings.incognito else None,
         kv_budget=settings.kv_budget,
         parallel=settings.parallel,
         favour=settings.favour,
+        read_ahead=settings.read_ahead,
         kv_type_disk=settings.kv_type_disk,
         draft_path=settings.model_draft,
         hardware=settings.hardware,
@@ -197,33 +207,62 @@ def _read(option: Option, value: object, origin: str) -> object:
         raise UsageError(f"{origin}: {bad.problem}", bad.hint) from None
 
 
+def _tables(value: object, origin: str) -> tuple[Remote, ...]:
+    try:
+        return read_tables(value)
+    except BadValue as bad:
+        raise UsageError(f"{origin}: {bad.problem}", bad.hint) from None
+
+
 def _from_file(file: Path) -> dict[str, object]:
     values: dict[str, object] = {}
-    for written, value in _parsed(file).items():
-        key = written.replace("-", "_")
+    text = _text(file)
+    for written, value in _parsed(file, text).items():
+        key, where = written.replace("-", "_"), f"{file}{_line(text, written)}"
+        if key == "remote" and isinstance(value, dict):
+            values[_REMOTES] = _tables(value, f"{where}: {written}")
+            continue
         if key not in BY_KEY:
             guess = nearest(key, BY_KEY)
             hint = f"did you mean {guess}?" if guess else f"there are: {', '.join(BY_KEY)}"
-            raise UsageError(f"{file}: there is no setting {shown(written)}", hint)
-        values[key] = _read(BY_KEY[key], value, f"{file}: {written}")
+            raise UsageError(f"{where}: there is no setting {shown(written)}", hint)
+        values[key] = _read(BY_KEY[key], value, f"{where}: {written}")
     return values
 
 
-def _parsed(file: Path) -> dict[str, object]:
+def _text(file: Path) -> str:
     try:
         with file.open("rb") as stream:
             data = stream.read(_LARGEST_CONFIG + 1)
     except FileNotFoundError:
-        return {}
+        return ""
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}", "look at its rights, or move it away") from error
     if len(data) > _LARGEST_CONFIG:
         raise UsageError(f"{file} is too large for a settings file", "move it away")
-    import tomllib  # most have no such file, and the first frame comes sooner without
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not valid UTF-8: {error}", "save it as UTF-8, or move it away") from error
+
+
+def _line(text: str, key: str) -> str:
+    """Where a key or a table stands, for a person; "" where that cannot be told."""
+    for number, line in enumerate(text.splitlines(), 1):
+        first = line.strip().lstrip("[").split("=")[0].split("]")[0].split(".")[0]
+        if first.strip().strip("\"'") == key:
+            return f", line {number}"
+    return ""
+
+
+def _parsed(file: Path, text: str) -> dict[str, object]:
+    if not text:  # most have no such file, and the first frame comes sooner without the parser
+        return {}
+    import tomllib
 
     try:
-        return tomllib.loads(data.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{file} is not valid TOML: {error}", 'lines look like: cache_type_k = "q8_0"') from error
 
 

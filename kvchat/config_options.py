@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kvchat.backend.choices import CACHE_TYPES, DISK_TYPES, DRAFT_MODES, FAVOURS, MOST_PARALLEL, OVERFLOW_POLICIES
 from kvchat.config_hardware import HARDWARE_OPTIONS
+from kvchat.config_remote import read_remote
 from kvchat.config_values import (
     LARGEST_COUNT,
     BadValue,
@@ -188,6 +189,7 @@ OPTIONS: tuple[Option, ...] = (
     *HARDWARE_OPTIONS,
     Option("parallel", _parallel, "-np/--parallel", "LLAMA_ARG_N_PARALLEL"),
     Option("favour", _favour, "--favour"),
+    Option("read_ahead", yes_or_no, "--no-read-ahead"),
     Option("model_draft", _draft_model, "-md/--model-draft", "LLAMA_ARG_SPEC_DRAFT_MODEL"),
     Option("draft", _draft, "--draft"),
     Option("overflow", _overflow, "--overflow"),
@@ -203,6 +205,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("stop", _stop, "--stop"),
     Option("system", plain_text, "-s/--system"),
     Option("fit", _fit, "--fit"),
+    Option("incognito", yes_or_no, "--incognito"),
     Option("kv", yes_or_no, "--no-kv"),
     Option("kv_budget", _bytes, "--kv-budget"),
     Option("kv_type_disk", _disk_type, "--kv-type-disk"),
@@ -212,5 +215,6 @@ OPTIONS: tuple[Option, ...] = (
     Option("auto_title", yes_or_no, ""),
     Option("model_folders", _folders, ""),
     Option("offline", yes_or_no, "--offline", "LLAMA_ARG_OFFLINE"),
+    Option("remote", read_remote, "--remote"),
 )
 BY_KEY = {option.key: option for option in OPTIONS}

@@ -49,6 +49,7 @@ def save_engine_defaults(file: Path, config: EngineConfig) -> None:
         "kv_type_disk": config.kv_type_disk,
         "parallel": config.parallel,
         "favour": config.favour,
+        "read_ahead": config.read_ahead,
         "model_draft": config.draft_path or NO_DRAFT_MODEL,
     }
     usual = {
@@ -62,6 +63,7 @@ def save_engine_defaults(file: Path, config: EngineConfig) -> None:
         "kv_type_disk": plain.kv_type_disk,
         "parallel": plain.parallel,
         "favour": plain.favour,
+        "read_ahead": plain.read_ahead,
         "model_draft": NO_DRAFT_MODEL,
     }
     _save(file, values, usual)

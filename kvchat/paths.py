@@ -8,6 +8,7 @@ KV pages, into the cache folder.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,31 @@ def ensure_private(folder: Path) -> Path:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise KvchatError(f"the folder {folder} cannot be written", _writable_hint(folder))
     return folder
+
+
+def close_to_others(paths: Paths) -> list[str]:
+    """Take from others the rights to what holds chats or tells of them: a sentence for each place where they had some.
+
+    The folder of the chats itself is left alone where it can be the person's own; the files in it are not.
+    """
+    folders = (paths.kv_folder, paths.kv_folder / "pages", paths.state_folder, paths.log_file.parent)
+    logs = (paths.log_file, paths.log_file.with_name("app.log"))
+    files = (paths.kv_folder / "index.db", *logs, *paths.chats_db.parent.glob(f"{paths.chats_db.name}.*"))
+    said = []
+    for path in (*folders, *files):
+        try:
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode) or not mode & 0o077:
+                continue
+            path.chmod(0o700 if stat.S_ISDIR(mode) else 0o600)
+            if path.stat().st_mode & 0o077:  # a file system that keeps no rights
+                continue
+            said.append(f"others had rights to {path}: it is closed to them now")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            said.append(f"others have rights to {path}, and it cannot be closed to them: {error.strerror}")
+    return said
 
 
 def _writable_hint(place: Path) -> str:

@@ -13,10 +13,14 @@ from kvchat.backend.fidelity import Measure
 from kvchat.backend.protocol import (
     Event,
     Forecast,
+    Forget,
+    Forgotten,
     Generate,
+    Pin,
     Preview,
     PromptProgress,
     PromptReady,
+    ReadAhead,
     Ready,
     Restored,
     Summarize,
@@ -45,7 +49,7 @@ def make_ready(text_key: str = "fakevocab", name: str = "fake-1b", context: int 
         context_trained=context,
         kv_bytes_per_token=23040,
     )
-    cache = CacheInfo("f16", "f16", context, False, 1, 0, True, True)
+    cache = CacheInfo("f16", "f16", context, False, 1, 0, True, True, "f" * 16)
     return Ready(model, cache, 0.1)
 
 
@@ -102,8 +106,8 @@ def turn_events(
 
 
 class FakeBackend:
-    """`requests`, `cancelled`, `warms`, `forecasts`, `previews`, `titles`, `summaries`, `measures` record what was
-    asked, in order.
+    """`requests`, `cancelled`, `warms`, `forecasts`, `previews`, `titles`, `summaries`, `pins`, `measures` record what
+    was asked, in order.
 
     With `script` and `post`, a submit posts the events that `script(request)` returns, on the thread that submits, as
     an engine's client may; without them the test posts what it likes. `refuse`, when set, is raised by `submit`.
@@ -123,9 +127,12 @@ class FakeBackend:
         self.cancelled: list[str] = []
         self.warms: list[Warm] = []
         self.forecasts: list[Forecast] = []
+        self.read_aheads: list[ReadAhead] = []
+        self.forgotten: list[Forget] = []
         self.previews: list[Preview] = []
         self.titles: list[Title] = []
         self.summaries: list[Summarize] = []
+        self.pins: list[Pin] = []
         self.measures: list[Measure] = []
         self._arrived = threading.Condition()
 
@@ -152,6 +159,16 @@ class FakeBackend:
         """Record it."""
         self.forecasts.append(command)
 
+    def read_ahead(self, command: ReadAhead) -> None:
+        """Record it."""
+        self.read_aheads.append(command)
+
+    def forget(self, command: Forget) -> None:
+        """Record it, and answer."""
+        self.forgotten.append(command)
+        if self.post is not None:
+            self.post(Forgotten(command.turn))
+
     def preview(self, command: Preview) -> None:
         """Record it."""
         self.previews.append(command)
@@ -163,6 +180,10 @@ class FakeBackend:
     def summarize(self, command: Summarize) -> None:
         """Record it."""
         self.summaries.append(command)
+
+    def pin(self, command: Pin) -> None:
+        """Record it."""
+        self.pins.append(command)
 
     def measure(self, command: Measure) -> None:
         """Record it."""

@@ -178,6 +178,9 @@ class Disk:
         with closing(PageIndex(PageFolder(self.folder))) as index:
             return index.rows()
 
+    def file_of(self, namespace: str, key: bytes) -> Path:
+        return PageFolder(self.folder).path(namespace, key)
+
     def file(self, key: bytes) -> Path:
         (found,) = [path for path in page_files(self.folder) if path.name == key.hex()]
         return found

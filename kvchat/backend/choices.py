@@ -7,7 +7,9 @@ Frozen and plain. Sizes are bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
 from typing import Literal
+from urllib.parse import urlsplit
 
 CacheType = Literal["f16", "bf16", "q8_0", "q4_0"]
 CACHE_TYPES: tuple[CacheType, ...] = ("f16", "bf16", "q8_0", "q4_0")
@@ -26,6 +28,7 @@ SplitMode = Literal["none", "layer", "row"]
 SPLIT_MODES: tuple[SplitMode, ...] = ("none", "layer", "row")
 RopeScaling = Literal["none", "linear", "yarn"]
 ROPE_SCALINGS: tuple[RopeScaling, ...] = ("none", "linear", "yarn")
+REMOTE = "remote:"  # begins what stands in place of a model's path where a server answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +90,50 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Remote:
+    """A server that answers in place of an engine of this machine, by an OpenAI-compatible chat API.
+
+    `name` is that of the settings, else its host; `url` the base of its API, without a password in it; `model` is what
+    it calls the model, "" for the only one that it serves. The key itself is never here: `key_env` names the variable
+    that holds it, `keyring` the service of the system's keyring that keeps it for the user `name`; "": there is none.
+    """
+
+    name: str
+    url: str
+    model: str = ""
+    key_env: str = ""
+    keyring: str = ""
+
+    @property
+    def reference(self) -> str:
+        """What stands for it where a model of this machine has its path."""
+        return f"{REMOTE}{self.name}" + (f"#{self.model}" if self.model else "")
+
+    @property
+    def host(self) -> str:
+        """Host and port."""
+        return urlsplit(self.url).netloc
+
+    @property
+    def leaves(self) -> bool:
+        """Whether what is sent to it leaves this machine."""
+        host = urlsplit(self.url).hostname or ""
+        try:
+            return not ip_address(host).is_loopback
+        except ValueError:
+            return host != "localhost"
+
+    @property
+    def bare(self) -> bool:
+        """Whether it leaves it without encryption."""
+        return self.leaves and not self.url.startswith("https:")
+
+
+@dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """Everything that an engine process is started with. Zero or -1 means: chosen by the engine's rules."""
+    """Everything that an engine process is started with. Zero or -1 means: chosen by the engine's rules. With `remote`
+    there is no process: that server answers, `model_path` is its reference, and the rest is for when it does no more.
+    """
 
     model_path: str
     context: int = 0
@@ -111,9 +156,16 @@ class EngineConfig:
     lora: tuple[Adapter, ...] = ()
     parallel: int = 0  # turns that are computed together at most
     favour: Favour = "answers"  # what a prompt that is read beside running answers may slow down
+    read_ahead: bool = True  # prefill what is written, ahead of its turn
+    remote: Remote | None = None
+    incognito_leaves: bool = False  # the person wants an incognito chat to be read by a server on another machine
 
     def of_model(self, path: str) -> EngineConfig:
         """This for another model. Adapters and positions belong to the one that they were chosen for."""
         if self.model_path in ("", path):
             return replace(self, model_path=path)
-        return replace(self, model_path=path, rope=Rope(), lora=())
+        return replace(self, model_path=path, rope=Rope(), lora=(), remote=None, incognito_leaves=False)
+
+    def on(self, remote: Remote) -> EngineConfig:
+        """This with a server that answers; nothing is loaded here beside it."""
+        return replace(self.of_model(remote.reference), remote=remote, draft_path=None)

@@ -11,7 +11,19 @@ from typing import Protocol
 
 from kvchat.backend.child import GOODBYE
 from kvchat.backend.fidelity import Measure
-from kvchat.backend.protocol import Event, Forecast, Generate, Preview, Ready, Summarize, Title, Warm
+from kvchat.backend.protocol import (
+    Event,
+    Forecast,
+    Forget,
+    Generate,
+    Pin,
+    Preview,
+    ReadAhead,
+    Ready,
+    Summarize,
+    Title,
+    Warm,
+)
 from kvchat.backend.values import EngineConfig
 
 
@@ -31,13 +43,16 @@ class Backend(Protocol):
         """Starts a turn. Its events go to `Conversation.apply`, by way of the thread of the conversation."""
 
     def cancel(self, turn: str) -> None:
-        """Stops a turn that was submitted, or a summary. Its end still comes."""
+        """Stops a turn that was submitted, or a summary or a pin. Its end still comes."""
 
     def warm(self, command: Warm) -> None:
         """Answered by Warmed, or not at all when a turn comes first."""
 
     def forecast(self, command: Forecast) -> None:
         """Answered by Forecasted, or not at all when a turn or a newer one comes first."""
+
+    def read_ahead(self, command: ReadAhead) -> None:
+        """Answered by ReadingAhead events, or not at all when a turn or a newer one comes first."""
 
     def preview(self, command: Preview) -> None:
         """Answered by Previewed, or not at all when a turn or a newer one comes first."""
@@ -47,6 +62,9 @@ class Backend(Protocol):
 
     def summarize(self, command: Summarize) -> None:
         """Answered by exactly one Summarized in the end, also when the engine is gone; `cancel` ends it."""
+
+    def pin(self, command: Pin) -> None:
+        """Answered by exactly one Pinned in the end, also when the engine is gone; `cancel` ends it."""
 
 
 class EngineClient(Backend, Protocol):
@@ -61,6 +79,9 @@ class EngineClient(Backend, Protocol):
 
     def configure(self, config: EngineConfig) -> None:
         """Goes over to another configuration; the events tell how it goes."""
+
+    def forget(self, command: Forget) -> None:
+        """Answered by Forgotten, or not at all without a model."""
 
     def measure(self, command: Measure) -> None:
         """Has cache types compared while nothing else is wanted; `cancel` stops it. One Measured comes in any case."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from kvchat.backend.fidelity import Measure, Measured
-from kvchat.backend.protocol import Summarize, Summarized, TurnFinished
+from kvchat.backend.protocol import Pin, Pinned, Summarize, Summarized, TurnFinished
 from kvchat.backend.values import Failure, Usage
 from kvchat.errors import KvchatError
 
@@ -45,8 +45,11 @@ def unfinished(turn: str, cause: str) -> TurnFinished:
     return TurnFinished(turn, "died", Usage(), failure)
 
 
-def unanswered(command: Measure | Summarize, cause: str) -> Measured | Summarized:
+def unanswered(command: Measure | Summarize | Pin, cause: str) -> Measured | Summarized | Pinned:
     """The end of what was being made beside the chat when its engine ended by `cause`."""
     if isinstance(command, Measure):
         return Measured(command.turn, None, Failure(f"the engine {cause}", "measure again"))
+    if isinstance(command, Pin):
+        hint = "what it had computed of the prefix is kept; pin it again"
+        return Pinned(command.turn, command.prefix, failure=Failure(f"the engine {cause}", hint))
     return Summarized(command.turn, failure=Failure(f"the engine {cause}", "the chat is as it was; try again"))

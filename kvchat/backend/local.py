@@ -33,11 +33,15 @@ from kvchat.backend.protocol import (
     EngineDied,
     Event,
     Forecast,
+    Forget,
     Generate,
     Load,
     LoadFailed,
     Loading,
+    Pin,
+    Pinned,
     Preview,
+    ReadAhead,
     Ready,
     Restored,
     Summarize,
@@ -140,6 +144,14 @@ class Engine:
         """Ask what a send would cost; Forecasted comes unless the prompt cannot be built."""
         self._ask(command)
 
+    def forget(self, command: Forget) -> None:
+        """Empty the cells of chats that are not being answered; Forgotten comes."""
+        self._ask(command)
+
+    def read_ahead(self, command: ReadAhead) -> None:
+        """Prefill what is written so far; ReadingAhead tells how it goes, unless something more important was asked."""
+        self._ask(command)
+
     def preview(self, command: Preview) -> None:
         """Ask what another configuration would find on disk; Previewed comes."""
         self._ask(command)
@@ -156,7 +168,11 @@ class Engine:
         """Have the beginning of a chat summarized; exactly one Summarized comes, also when the engine is gone."""
         self._begin_aside(command)
 
-    def _begin_aside(self, command: Measure | Summarize) -> None:
+    def pin(self, command: Pin) -> None:
+        """Have a prefix computed and kept; exactly one Pinned comes, also when the engine is gone."""
+        self._begin_aside(command)
+
+    def _begin_aside(self, command: Measure | Summarize | Pin) -> None:
         with self._lock:
             if (child := self._child) is not None:
                 child.aside[command.turn] = command
@@ -273,7 +289,7 @@ class Engine:
             case Guarded(verdict=verdict):
                 child.guarding = False
                 self._guard.remember(child.choice.config, verdict)
-            case Measured(turn=turn) | Summarized(turn=turn):
+            case Measured(turn=turn) | Summarized(turn=turn) | Pinned(turn=turn):
                 with self._lock:
                     child.aside.pop(turn, None)
             case TurnFinished(turn=turn):

@@ -35,6 +35,15 @@ class Forecast:
     clock: float = 0.0
     past_cut: str | None = None
     evictions: tuple[Eviction, ...] = ()
+    incognito: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Empty all cells in which no turn goes on, so that nothing of them can be written any more. Answered by Forgotten
+    when what was being written is on disk."""
+
+    turn: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +129,10 @@ class Titled:
 
     turn: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The answer to Forget."""
+
+    turn: str

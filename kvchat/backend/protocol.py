@@ -12,6 +12,8 @@ from kvchat.backend.fidelity import Guarded, Measure, Measured, Measuring
 from kvchat.backend.outlooks import (
     Forecast,
     Forecasted,
+    Forget,
+    Forgotten,
     Preview,
     Previewed,
     Title,
@@ -20,7 +22,9 @@ from kvchat.backend.outlooks import (
     Warmed,
     Way,
 )
+from kvchat.backend.pins import Pin, Pinned, Pinning
 from kvchat.backend.summaries import Summarize, Summarized, Summarizing
+from kvchat.backend.typing_ahead import ReadAhead, ReadingAhead
 from kvchat.backend.values import (
     CacheInfo,
     DraftInfo,
@@ -32,6 +36,7 @@ from kvchat.backend.values import (
     ModelInfo,
     OverflowPolicy,
     PromptMessage,
+    Remote,
     Sampling,
     Usage,
 )
@@ -49,15 +54,22 @@ __all__ = [
     "Fidelity",
     "Forecast",
     "Forecasted",
+    "Forget",
+    "Forgotten",
     "Generate",
     "Load",
     "LoadFailed",
     "Loading",
     "Outlook",
+    "Pin",
+    "Pinned",
+    "Pinning",
     "Preview",
     "Previewed",
     "PromptProgress",
     "PromptReady",
+    "ReadAhead",
+    "ReadingAhead",
     "Ready",
     "Restored",
     "Summarize",
@@ -93,7 +105,8 @@ class Generate:
     partial assistant message that is to be continued.
 
     `clock` is the time (seconds since the epoch) that the template sees, frozen for the chat. `keep_kv` False:
-    neither restore nor save nor reuse. `past_cut` says why the ids of the past end where they do, for `Usage.cut`.
+    neither restore nor save nor reuse. `incognito`: what is in the cells is reused, the disk is neither read nor
+    written. `past_cut` says why the ids of the past end where they do, for `Usage.cut`.
     `draft_memory` is that of the chat's last turn, see `Usage`; None: nothing is known.
 
     `evictions` are those that were told of the chat (see `Evicted`), with the ids of the messages joined as its tokens.
@@ -107,6 +120,7 @@ class Generate:
     history: History = "append"
     clock: float = 0.0
     keep_kv: bool = True
+    incognito: bool = False
     continue_reply: bool = False
     past_cut: str | None = None
     draft: DraftMode = "auto"
@@ -119,7 +133,7 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stop a turn, queued or running, or a summary or a measurement. Its end still comes."""
+    """Stop a turn, queued or running, or a summary, a pin or a measurement. Its end still comes."""
 
     turn: str
 
@@ -132,7 +146,8 @@ class Configure:
     config: EngineConfig
 
 
-Command = Load | Generate | Cancel | Warm | Forecast | Title | Preview | Summarize | Configure | Measure
+Question = Warm | Forecast | ReadAhead | Title | Preview
+Command = Load | Generate | Cancel | Question | Summarize | Pin | Forget | Configure | Measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +190,16 @@ class Loading:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """The model is loaded and has decoded its first token. `notes` are sentences for the person: what was chosen
-    otherwise than asked, and why. `draft`: the draft model beside it, None without one."""
+    otherwise than asked, and why. `draft`: the draft model beside it, None without one. `remote`: the server that will
+    answer; then nothing is loaded here, of the model only name and path are known, and of the cache at most its size,
+    0: not told."""
 
     model: ModelInfo
     cache: CacheInfo
     load_seconds: float
     notes: tuple[str, ...] = ()
     draft: DraftInfo | None = None
+    remote: Remote | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +333,7 @@ class Tuned:
 
 
 TurnEvent = Waits | PromptReady | Restored | PromptProgress | TextDelta | Drafted | Evicted | TurnFinished
-Outlook = Warmed | Forecasted | Previewed
+Outlook = Warmed | Forecasted | Previewed | ReadingAhead
 Fidelity = Measuring | Measured | Guarded
-Aside = Titled | Summarizing | Summarized
+Aside = Titled | Summarizing | Summarized | Pinning | Pinned | Forgotten
 Event = Loading | Ready | LoadFailed | EngineDied | ConfigureFailed | Tuned | TurnEvent | Outlook | Aside | Fidelity

@@ -18,10 +18,12 @@ from kvchat.backend.choices import (
     DiskType,
     DraftMode,
     EngineConfig,
+    Favour,
     FlashAttention,
     Hardware,
     History,
     OverflowPolicy,
+    Remote,
     Rope,
     Sampling,
 )
@@ -40,6 +42,7 @@ __all__ = [
     "DraftMode",
     "EngineConfig",
     "Failure",
+    "Favour",
     "FinishReason",
     "FlashAttention",
     "Hardware",
@@ -47,6 +50,7 @@ __all__ = [
     "ModelInfo",
     "OverflowPolicy",
     "PromptMessage",
+    "Remote",
     "Role",
     "Rope",
     "Sampling",
@@ -116,6 +120,7 @@ class CacheInfo:
     gpu_layers: int
     extra_buffers: bool
     pages: bool  # the state of this architecture can be kept on disk
+    namespace: str = ""  # in which its pages are kept; "" where none are
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,7 @@ class Usage:
     recurrent state was kept nearer), "window" (its rows are gone), "refused" (by llama.cpp), "check" (what was restored
     did not do what it did when it was saved), "eviction taken back" (what is kept was computed after it), "no-kv"; None
     when nothing was lost. `cells` are those in use at the end of the turn. `saved_seconds` is the time that the reused
-    tokens took when they were computed. `transcoded` names the cache types ("q8_0", "q8_0/q4_0") of pages that were of
+    tokens but those read ahead took when they were computed. `transcoded` names the cache types ("q8_0", "q8_0/q4_0") of pages that were of
     others than the context's, and from which `transcoded_tokens` of the reused tokens came into its cells since the
     last turn.
 
@@ -149,6 +154,11 @@ class Usage:
     `overflow` is the policy that acted, "stop" when a full context ended the reply, None when it was not full. In this
     turn `evicted` tokens left the context for it, in `evictions` blocks, and `reasoning_evicted` tokens because they
     were reasoning of earlier replies. `prompt_tokens` counts what was in the context or computed.
+
+    `remote` is the host of the server that answered, None for an engine of this machine. Then tokens are as the server
+    counts them and times as they passed here; `reused` are those that it says it had kept, from none of the places
+    above. Where it does not say so, both `reused` and `computed` are 0. `cut` may be "reasoning": that of the last
+    reply was not sent back.
     """
 
     prompt_tokens: int = 0
@@ -191,6 +201,7 @@ class Usage:
     ahead: int = 0
     ahead_wasted: int = 0
     beside: int = 0
+    remote: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

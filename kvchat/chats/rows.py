@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # few chats have any, and the first frame does without
 
 CHAT = (
     "c.id, c.title, c.created, c.updated, c.system, c.clock, c.model, c.head, c.deleted_at, c.settings, "
-    "c.pinned_at, c.title_by"
+    "c.pinned_at, c.title_by, c.prefix"
 )
 MESSAGE = "m.id, m.chat, m.parent, m.role, m.text, m.created, m.finish, m.model, m.usage, m.deleted_at, m.pinned"
 SUMMARY = "s.id, s.message, s.text, s.created, s.model, s.tokens, s.replaced"
@@ -28,13 +28,13 @@ _LATEST = 253402214400.0  # seconds; the last day that a calendar of four digits
 
 
 def put_chat(connection: sqlite3.Connection, chat: Chat, head: str | None) -> None:
-    """Writes a chat if it is new. Of one that exists, only system prompt, model, head and time are taken, and whether
-    it is in the trash."""
+    """Writes a chat if it is new. Of one that exists, only system prompt, prefix, model, head and time are taken, and
+    whether it is in the trash. A prefix that is gone meanwhile is none."""
     connection.execute(
         """INSERT INTO chats (id, title, created, updated, system, clock, model, head, deleted_at, settings,
-            pinned_at, title_by)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        ON CONFLICT (id) DO UPDATE SET updated = excluded.updated, system = excluded.system,
+            pinned_at, title_by, prefix)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT id FROM prefixes WHERE id = ?))
+        ON CONFLICT (id) DO UPDATE SET updated = excluded.updated, system = excluded.system, prefix = excluded.prefix,
             model = excluded.model, head = excluded.head, deleted_at = excluded.deleted_at""",
         (
             chat.id,
@@ -49,6 +49,7 @@ def put_chat(connection: sqlite3.Connection, chat: Chat, head: str | None) -> No
             chat.settings,
             chat.pinned_at,
             chat.title_by,
+            chat.prefix,
         ),
     )
 
@@ -117,20 +118,22 @@ def read_evictions(stored: object) -> tuple[Eviction, ...]:
 
 def read_chat(row: Sequence[Any]) -> Chat:
     """The chat in a row of the columns CHAT."""
-    chat_id, title, created, updated, system, clock, model, head, deleted_at, settings, pinned_at, title_by = row
+    chat_id, title, created, updated, system, clock, model, head, deleted_at, settings, *rest = row
+    pinned_at, title_by, prefix = rest
     return Chat(
         id=read_text(chat_id),
         title=read_text(title),
-        created=_time(created),
-        updated=_time(updated),
+        created=read_time(created),
+        updated=read_time(updated),
         system=read_text(system),
-        clock=_time(clock),
+        clock=read_time(clock),
         model=read_text(model),
         head=None if head is None else read_text(head),
         deleted_at=_time_or_none(deleted_at),
         settings=read_text(settings),
         pinned_at=_time_or_none(pinned_at),
         title_by=_title_by(title_by),
+        prefix=None if prefix is None else read_text(prefix),
     )
 
 
@@ -143,7 +146,7 @@ def read_message(row: Sequence[Any]) -> Message:
         parent=None if parent is None else read_text(parent),
         role="user" if role == "user" else "assistant",
         text=read_text(text),
-        created=_time(created),
+        created=read_time(created),
         finish=None if finish is None else read_text(finish),
         model=read_text(model),
         usage=None if usage is None else read_text(usage),
@@ -168,10 +171,10 @@ def read_summary(row: Sequence[Any]) -> Summary:
         id=read_text(summary_id),
         message=read_text(message),
         text=read_text(text),
-        created=_time(created),
+        created=read_time(created),
         model=read_text(model),
-        tokens=_count(tokens),
-        replaced=_count(replaced),
+        tokens=read_count(tokens),
+        replaced=read_count(replaced),
     )
 
 
@@ -189,13 +192,15 @@ def _title_by(value: object) -> TitleBy:
     return "person"
 
 
-def _count(value: object) -> int:
+def read_count(value: object) -> int:
+    """A column of a number of things."""
     return min(max(value, 0), 1 << 31) if isinstance(value, int) else 0
 
 
 def _time_or_none(value: object) -> float | None:
-    return None if value is None else _time(value)
+    return None if value is None else read_time(value)
 
 
-def _time(value: object) -> float:
+def read_time(value: object) -> float:
+    """A column of seconds since the epoch."""
     return min(max(float(value), 0.0), _LATEST) if isinstance(value, int | float) else 0.0

@@ -11,14 +11,16 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from kvchat.chats.backup import back_up, told
 from kvchat.errors import KvchatError
 from kvchat.paths import ensure_private
 
 APPLICATION_ID = 0x6B766368  # "kvch"
+IN_MEMORY = Path("the chats in memory")  # what errors call a database that has no file
 _SMALLEST = 512  # bytes of the smallest page, so of the smallest database
 _BUSY_SECONDS = 10.0
 _WAL_ATTEMPTS = 50
@@ -112,7 +114,39 @@ _VERSION_5: Migration = (
     )""",
     "CREATE INDEX summaries_by_message ON summaries (message)",
 )
-MIGRATIONS: tuple[Migration, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
+# Beginnings with a name, and what computing them came to, once for each model and cache type. `folded` is the name in
+# one case. A prefix can be removed while chats are on it: they keep its text.
+_VERSION_6: Migration = (
+    """CREATE TABLE prefixes (
+        id TEXT PRIMARY KEY NOT NULL,
+        name TEXT NOT NULL,
+        folded TEXT NOT NULL UNIQUE,
+        system TEXT NOT NULL,
+        documents TEXT NOT NULL,
+        created REAL NOT NULL,
+        clock REAL NOT NULL,
+        uses INTEGER NOT NULL DEFAULT 0,
+        seconds_saved REAL NOT NULL DEFAULT 0
+    )""",
+    """CREATE TABLE prefix_computations (
+        prefix TEXT NOT NULL REFERENCES prefixes (id) ON DELETE CASCADE,
+        fingerprint TEXT NOT NULL,
+        type_k TEXT NOT NULL,
+        type_v TEXT NOT NULL,
+        namespace TEXT NOT NULL,
+        model TEXT NOT NULL,
+        model_path TEXT NOT NULL,
+        tokens INTEGER NOT NULL,
+        bytes INTEGER NOT NULL,
+        seconds REAL NOT NULL,
+        computed_at REAL NOT NULL,
+        last_key BLOB NOT NULL,
+        PRIMARY KEY (prefix, fingerprint, type_k, type_v)
+    )""",
+    "ALTER TABLE chats ADD COLUMN prefix TEXT REFERENCES prefixes (id) ON DELETE SET NULL",
+    "CREATE INDEX chats_by_prefix ON chats (prefix) WHERE prefix IS NOT NULL",
+)
+MIGRATIONS: tuple[Migration, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6)
 
 
 class NotSavedError(KvchatError):
@@ -138,13 +172,16 @@ _MEANINGS: dict[int, tuple[type[KvchatError], str, str]] = {
 }
 
 
-def connect(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> sqlite3.Connection:
+def connect(
+    path: Path, migrations: tuple[Migration, ...] = MIGRATIONS, remark: Callable[[str], object] = lambda _: None
+) -> sqlite3.Connection:
     """Opens or creates the database at `path` (mode 0600 in a 0700 folder) in the newest version, in autocommit mode.
+    `remark` hears what a person should know of it.
 
     KvchatError: it cannot be opened, is not ours, is damaged, or was written by a newer version.
     """
     ensure_private(path.parent)
-    _make_private(path)
+    _make_private(path, remark)
     with translated(path):
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
@@ -154,10 +191,22 @@ def connect(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> sqlit
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA secure_delete = ON")  # what is removed is overwritten
             connection.text_factory = _text
-            _migrate(connection, path, migrations)
+            _migrate(connection, path, migrations, remark)
         except BaseException:
             connection.close()
             raise
+    return connection
+
+
+def connect_in_memory(migrations: tuple[Migration, ...] = MIGRATIONS) -> sqlite3.Connection:
+    """A database of this version that lies in memory alone and ends with its connection; nothing of it is written to
+    the disk, not even what SQLite sorts."""
+    with translated(IN_MEMORY):
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.text_factory = _text
+        _migrate(connection, IN_MEMORY, migrations, lambda _: None)
     return connection
 
 
@@ -200,7 +249,7 @@ def _foreign(path: Path) -> KvchatError:
     )
 
 
-def _make_private(path: Path) -> None:
+def _make_private(path: Path, remark: Callable[[str], object]) -> None:
     """Creates the file if need be, and closes it to others. SQLite gives its -wal and -shm files the same mode.
 
     A file that exists is not opened here: closing it would drop the locks of other connections of this process
@@ -214,6 +263,7 @@ def _make_private(path: Path) -> None:
             raise _foreign(path)
         if status.st_mode & 0o077:
             path.chmod(0o600)
+            remark(f"others had rights to {path}: it is closed to them now")
     except OSError as error:
         raise KvchatError(
             f"{path} cannot be opened: {error.strerror}", "look at who owns the file and its folder"
@@ -249,29 +299,31 @@ def _use_wal(connection: sqlite3.Connection) -> None:
             time.sleep(0.05)
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...]) -> None:
+def _migrate(
+    connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...], remark: Callable[[str], object]
+) -> None:
     if _number(connection, "PRAGMA user_version") == len(migrations):
         return
     with immediate(connection):
         version = _number(connection, "PRAGMA user_version")
-        if 0 < version < len(migrations):
-            _back_up(path, version)
+        backup = _backed_up(path, version) if 0 < version < len(migrations) else None
         for migration in migrations[version:]:
             for statement in migration:
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {len(migrations)}")
+    if backup is not None:
+        remark(told(backup, len(migrations)))
 
 
-def _back_up(path: Path, version: int) -> None:
-    """A whole copy beside the file, as of the last commit (the caller holds the write lock)."""
-    backup = path.with_name(f"{path.name}.v{version}.backup")
-    unfinished = path.with_name(f"{path.name}.v{version}.backup.tmp")
-    unfinished.unlink(missing_ok=True)
-    _make_private(unfinished)
-    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(unfinished)) as target:
-        source.backup(target)
-    unfinished.replace(backup)
+def _backed_up(path: Path, version: int) -> Path:
+    try:
+        return back_up(path, version)
+    except OSError as error:
+        raise KvchatError(
+            f"{path} is of an older version, and cannot be copied before it is changed: {error.strerror}",
+            "nothing was changed; free some space, or look at the rights of its folder",
+        ) from error
 
 
 def _text(stored: bytes) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvchat.chats import drafts, trash, tree
+from kvchat.chats.prefixes import Prefixes
+from kvchat.chats.purge import Purging
 from kvchat.chats.rows import (
     CHAT,
     put_chat,
@@ -27,7 +29,7 @@ from kvchat.chats.rows import (
     read_text,
     unpack_ids,
 )
-from kvchat.chats.schema import NotSavedError, connect, immediate, translated
+from kvchat.chats.schema import IN_MEMORY, connect, connect_in_memory, immediate, translated
 from kvchat.chats.search import search
 from kvchat.chats.types import Branch, Chat, ChatSummary, Draft, KnownIds, Message, SearchHit, Sent, Summary
 from kvchat.errors import KvchatError
@@ -41,14 +43,18 @@ _NEWEST = "ORDER BY c.updated DESC, c.id DESC"
 
 
 class ChatStore:
-    """The database at `path`, created when it does not exist. All methods: KvchatError when SQLite cannot do it."""
+    """The database at `path`, created when it does not exist; None: one in memory, which `close` ends. `prefixes` are
+    the beginnings that have a name, `purging` removes for good. All methods: KvchatError when SQLite cannot do it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         """Removes for good what has been in the trash for too long."""
-        self._path = path
-        self._connection = connect(path)
+        self._path = path or IN_MEMORY
+        self.remarks: list[str] = []  # what a person should know of the file
+        self._connection = connect_in_memory() if path is None else connect(path, remark=self.remarks.append)
+        self.prefixes = Prefixes(self._connection, self._path)
+        self.purging = Purging(self._connection, self._path)
         try:
-            self._empty_trash()
+            self.purging.expired()
         except BaseException:
             self._connection.close()
             raise
@@ -59,22 +65,22 @@ class ChatStore:
 
     # ------------------------------------------------------------------ writing messages
 
-    def add_turn(self, chat: Chat, messages: Sequence[Message]) -> None:
-        """Adds new messages (each after its parent) and makes the last one the head; writes the chat if it is new.
+    def add_turn(self, chat: Chat, messages: Sequence[Message], head: str = "") -> None:
+        """Adds new messages (each after its parent) and makes `head`, or the last, the head; writes a chat that is new.
 
         Of a chat that exists, only system prompt, model, head and time are taken from `chat`, and whether it is in the
         trash.
         """
         with self._writing() as connection:
-            put_chat(connection, chat, messages[-1].id)
+            put_chat(connection, chat, head or messages[-1].id)
             put_messages(connection, messages)
 
     def reopen(self, chat: Chat, message: str) -> None:
         """Marks a message as being written again, and makes it the head."""
         with self._writing() as connection:
             connection.execute(
-                "UPDATE chats SET updated = ?, system = ?, head = ?, deleted_at = ? WHERE id = ?",
-                (chat.updated, chat.system, message, chat.deleted_at, chat.id),
+                "UPDATE chats SET updated = ?, system = ?, prefix = ?, head = ?, deleted_at = ? WHERE id = ?",
+                (chat.updated, chat.system, chat.prefix, message, chat.deleted_at, chat.id),
             )
             self._update(message, "finish = NULL")
 
@@ -152,8 +158,8 @@ class ChatStore:
     # ------------------------------------------------------------------ changing chats
 
     def set_system(self, chat: str, system: str) -> None:
-        """The system prompt of a chat."""
-        self._change(chat, "system = ?", system)
+        """The system prompt of a chat. With another one it is not on its prefix any more."""
+        self._change(chat, "prefix = iif(system = ?, prefix, NULL), system = ?", system, system)
 
     def set_settings(self, chat: str, settings: str) -> None:
         """What is the chat's own, a JSON object."""
@@ -336,12 +342,3 @@ class ChatStore:
         self._connection.execute("DELETE FROM message_ids WHERE message = ?", (message,))
         for key, values in ids.items():
             put_ids(self._connection, message, key, values)
-
-    def _empty_trash(self) -> None:
-        with suppress(NotSavedError), translated(self._path):  # no reason not to open: the next start tries again
-            chats = trash.expired(self._connection)
-            if chats:
-                with immediate(self._connection):
-                    trash.remove(self._connection, chats)
-                # The log still holds what was removed.
-                self._connection.execute("PRAGMA wal_checkpoint (TRUNCATE)").fetchall()

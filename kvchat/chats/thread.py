@@ -26,6 +26,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 RETRY_SECONDS = 5.0
+INCOGNITO_GONE = "What was incognito is gone."  # said at the end
 _REMEMBERED = 60.0  # seconds after which the last write of a key no longer delays the next one
 
 
@@ -44,7 +45,8 @@ def _nothing(_store: ChatStore) -> None:
 
 
 class StoreThread:
-    """Runs jobs on the store at `path`, which is opened by the first of them. Methods may be called on any thread.
+    """Runs jobs on the store at `path`, which is opened by the first of them; None: one in memory, for incognito chats.
+    Methods may be called on any thread.
 
     `on_failure` hears, on the store thread, of changes that nobody waits for and that could not be written, once
     per key until it works again. Those that may work later (a full disk) are tried again every RETRY_SECONDS, unless
@@ -52,7 +54,7 @@ class StoreThread:
     lost.
     """
 
-    def __init__(self, path: Path, on_failure: Callable[[KvchatError], None]) -> None:
+    def __init__(self, path: Path | None, on_failure: Callable[[KvchatError], None]) -> None:
         self._path = path
         self._on_failure = on_failure
         self._changed = threading.Condition()
@@ -66,6 +68,11 @@ class StoreThread:
         self._thread = threading.Thread(target=self._loop, name="chat store", daemon=True)
         self._thread.start()
         atexit.register(self.close)  # the thread is a daemon; an app that ends without close must not lose words
+
+    @property
+    def incognito(self) -> bool:
+        """Whether nothing of it is on disk, and all of it is gone once it is closed."""
+        return self._path is None
 
     def run(self, job: Callable[Concatenate[ChatStore, P], T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Runs `job(store, ...)`. What it returns or raises comes out of the future."""

@@ -22,7 +22,8 @@ class Chat:
     `id` is a ULID. `created`, `updated` and `deleted_at` are seconds since the epoch. `clock` is the time that the chat
     template sees, frozen at creation. `system` is the system prompt, "" for none. `model` is the name last used.
     `settings` is a JSON object of what is the chat's own; who runs the chat knows what it means. `pinned_at` is when a
-    person pinned it, None for one that is not.
+    person pinned it, None for one that is not. `prefix` is the id of the pinned prefix that it begins with: `system` is
+    then its text.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Chat:
     settings: str = "{}"
     pinned_at: float | None = None
     title_by: TitleBy = "message"
+    prefix: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

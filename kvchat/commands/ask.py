@@ -9,31 +9,34 @@ from __future__ import annotations
 import json as jsonlib
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
+from dataclasses import replace
 from typing import TextIO
 
 from kvchat.backend.client import Backend, EngineFactory
 from kvchat.backend.guarding import REFUTED
-from kvchat.backend.local import Engine
 from kvchat.backend.protocol import Ready, TurnFinished
+from kvchat.backend.switching import SwitchingEngine
 from kvchat.backend.values import Failure
+from kvchat.chats.prefixes import Prefix
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat
-from kvchat.choosing import as_before, check_conversation, choice_to_keep, choose_model, for_model, with_draft
-from kvchat.clean import clean_line
-from kvchat.commands.fitting import fitted
+from kvchat.choosing import as_computed, check_conversation, choice_to_keep
+from kvchat.commands.prefixes_start import name_of, read_anew, wanted_prefix
 from kvchat.commands.printing import Printer
 from kvchat.commands.report import Answer, report, summary
+from kvchat.commands.several import SeveralWatch, finish_several
+from kvchat.commands.starting import asked_at, configured
 from kvchat.commands.summarizing import Done, watch_turn
 from kvchat.commands.turn import Inbox, Outcome, catch_signals
-from kvchat.config import Settings, engine_config
+from kvchat.config import Settings
 from kvchat.conversation import Conversation, EngineChoice, Said
 from kvchat.conversation.overflow_words import cannot_evict
+from kvchat.conversation.samplings import differing
 from kvchat.conversation.too_long import larger_context
 from kvchat.errors import INTERRUPTED, KvchatError, UsageError
 from kvchat.library.find import drop_in_folders, find_files
-from kvchat.paths import Paths, ensure_private
+from kvchat.paths import Paths, close_to_others, ensure_private
 
 LARGEST_INPUT = 16 << 20  # characters; more than any context holds
 
@@ -50,13 +53,20 @@ def run_ask(
     out: TextIO,
     err: TextIO,
     stdin: TextIO,
-    engine_factory: EngineFactory = Engine,
+    count: int = 1,
+    prefix: str | None = None,
+    engine_factory: EngineFactory = SwitchingEngine,
 ) -> int:
     """Ask in a new chat, in `chat` (id, beginning of one, or title) or in the last one; the exit code.
 
     `resume` goes on with an unfinished answer instead. KvchatError when there is no answer: stdout has none then,
     or only what had come, and the chat keeps it. Also when the chat cannot keep the answer: stdout has it then.
+    `count` answers are written side by side; the chat goes on with the first one. `prefix`: the new chat begins with
+    the pinned one of this name.
     """
+    begun = wanted_prefix(prefix, settings, paths, goes_on=chat is not None or continue_last or resume)
+    if resume and count != 1:
+        raise UsageError("--resume goes on with one answer", "leave out --n, or ask a question")
     if resume and question:
         raise UsageError("--resume goes on with an answer and takes no question", "leave one of them out")
     text = "" if resume else _question(question, stdin)
@@ -65,40 +75,43 @@ def run_ask(
     printer = Printer(out, err, quiet=json)
     with ExitStack() as stack:
         stack.callback(_say_unsaved, inbox, printer)
-        store = StoreThread(paths.chats_db, inbox.put)
+        store = StoreThread(None if settings.incognito else paths.chats_db, inbox.put)
         stack.callback(store.close)
+        for remark in (*close_to_others(paths), *store.run(lambda opened: opened.remarks).result()):
+            printer.note(remark)
         old = _chat(store, chat, continue_last or resume)
         models = find_files(paths, drop_in_folders(settings.model_folders))
-        model = choose_model(settings, models, old, store.run(ChatStore.latest).result())
-        settings = for_model(as_before(settings, model.path, old), models, model.path)
-        settings = with_draft(settings, models, model.path, old)
-        config = engine_config(settings, model.path, paths)
-        config = fitted(
-            config, settings, new=old is None, note=printer.note, anyway=partial(_anyway, stdin=stdin, err=err)
-        )
+        latest = store.run(ChatStore.latest).result()
+        settings = settings if begun is None else as_computed(settings, models, begun)
+        start = configured(settings, paths, models, old, latest, note=printer.note, anyway=asked_at(stdin, err))
+        config, settings = start.config, start.settings
         choice = choice_to_keep(config, settings, old)
         engine = engine_factory(config, inbox.put, paths.state_folder, paths.log_file)
-        conversation = _conversation(store, engine, old, settings)
+        conversation = _conversation(store, engine, old, settings, begun)
         check_conversation(conversation, config, settings)
         stack.callback(engine.close)
         engine.start()
         with catch_signals(inbox):
             if old is None:  # written with the question
                 _keep(choice, conversation, printer)
-            (conversation.resume() if resume else conversation.submit(text)).result()
-            outcome, summaries = watch_turn(conversation, config, inbox, printer)
+            several: SeveralWatch | None = None
+            summaries: Sequence[Done] = ()
+            if count > 1:
+                conversation.ask_alternatives(differing(conversation.sampling, count), text).result()
+                several = SeveralWatch(conversation, config, inbox, printer)
+                outcome = several.run()
+            else:
+                (conversation.resume() if resume else conversation.submit(text)).result()
+                outcome, summaries = watch_turn(conversation, config, inbox, printer)
             if old is not None and outcome.ready is not None:
                 _keep(choice, conversation, printer)
-    return _finish(outcome, summaries, conversation, printer, json)
-
-
-def _anyway(why: str, *, stdin: TextIO, err: TextIO) -> bool:
-    """Whether somebody who is there wants to load what does not fit."""
-    if not (stdin.isatty() and err.isatty()):
-        return False
-    print(clean_line(why), file=err)
-    print("Load it all the same? The machine may become slow. [y/N]", end=" ", file=err, flush=True)
-    return stdin.readline().strip().lower() in {"y", "yes"}
+        named = name_of(store, conversation.chat.prefix)
+    if begun is not None and outcome.ready is not None and outcome.finished is not None:
+        for said in read_anew(begun, outcome.ready, outcome.finished.usage):
+            printer.note(said)
+    if several is not None:
+        return finish_several(several, outcome.ready, conversation, printer, json, prefix=named)
+    return _finish(outcome, summaries, conversation, printer, json, named)
 
 
 def _question(words: Sequence[str], stdin: TextIO) -> str:
@@ -132,12 +145,16 @@ def _keep(choice: EngineChoice, conversation: Conversation, printer: Printer) ->
         printer.problem(error)
 
 
-def _conversation(store: StoreThread, engine: Backend, chat: Chat | None, settings: Settings) -> Conversation:
+def _conversation(
+    store: StoreThread, engine: Backend, chat: Chat | None, settings: Settings, prefix: Prefix | None
+) -> Conversation:
     if chat is None:
         return Conversation.start(
             store,
             engine,
-            system=settings.system or "",
+            system=settings.system or "" if prefix is None else prefix.text,
+            clock=None if prefix is None else prefix.clock,
+            prefix=None if prefix is None else prefix.id,
             sampling=settings.sampling,
             history=settings.history,
             keep_kv=settings.kv,
@@ -166,9 +183,14 @@ def _say_unsaved(inbox: Inbox, printer: Printer) -> None:
 
 
 def _finish(
-    outcome: Outcome, summaries: Sequence[Done], conversation: Conversation, printer: Printer, json: bool
+    outcome: Outcome,
+    summaries: Sequence[Done],
+    conversation: Conversation,
+    printer: Printer,
+    json: bool,
+    prefix: str | None,
 ) -> int:
-    """Say how it ended."""
+    """Say how it ended. `prefix`: the name of the one that the chat is on."""
     finished, ready = outcome.finished, outcome.ready
     if finished is None or ready is None:
         return INTERRUPTED
@@ -177,12 +199,16 @@ def _finish(
     if finished.usage.cut == "check":
         printer.note(REFUTED)
     if finished.reason in {"error", "died"} or finished.failure:
-        raise _failed(finished, conversation.chat.id, ready.model.context_trained)
+        raise _failed(finished, None if conversation.incognito else conversation.chat.id, ready.model.context_trained)
     if finished.reason == "context":
-        printer.note(f"the context of {ready.cache.context} tokens is full, so the answer ends here: {_ways_on(ready)}")
+        goes_on = "" if conversation.incognito else "; --resume goes on"
+        ways = f"{_ways_on(ready)}{goes_on}"
+        printer.note(f"the context of {ready.cache.context} tokens is full, so the answer ends here: {ways}")
     if json:
         reply = conversation.messages[-1]
-        answer = Answer(conversation.chat.id, reply.id, reply.text, finished.reason)
+        answer = Answer(conversation.chat.id, reply.id, reply.text, finished.reason, prefix)
+        if conversation.incognito:  # gone with its ids
+            answer = replace(answer, chat=None, message=None)
         told = [summary.told() for summary in summaries]
         printer.line(jsonlib.dumps(report(answer, ready, finished.usage, told)))
     printer.aside(summary(finished.usage))
@@ -194,16 +220,20 @@ def _finish(
 def _ways_on(ready: Ready) -> str:
     """What helps when a context is full."""
     lets_go = "" if cannot_evict(ready) else ", or --overflow shift, sinks, prune or summarize lets some go"
-    return f"a larger --ctx-size{lets_go}; --resume goes on"
+    return f"a larger --ctx-size{lets_go}"
 
 
-def _failed(finished: TurnFinished, chat: str, trained: int) -> KvchatError:
+def _failed(finished: TurnFinished, chat: str | None, trained: int) -> KvchatError:
+    """`chat`: where to go on; None: it was incognito, and is gone."""
     failure = finished.failure or Failure("the engine gave up on this turn")
     if finished.usage.excess:
         larger = larger_context(finished.usage.prompt_tokens, trained)
-        again = f"kvchat ask --resume --chat {chat} --ctx-size {larger}"
+        goes_on = "--incognito" if chat is None else f"--resume --chat {chat}"
+        again = f"kvchat ask {goes_on} --ctx-size {larger}"
         more = "" if larger is None else f", or if there is memory for it a larger context: {again}"
         return KvchatError(failure.message, f"a shorter question, a new chat{more}")
+    if finished.reason == "died" and chat is None:
+        return KvchatError(failure.message, "an incognito chat is gone with its answer: ask again")
     if finished.reason == "died":
         return KvchatError(failure.message, f"what had come is kept; go on with: kvchat ask --resume --chat {chat}")
     return KvchatError(failure.message, failure.hint)

@@ -26,7 +26,7 @@ from kvchat.backend.journal import read_report
 from kvchat.backend.local import Engine
 from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Ready
 from kvchat.backend.tuning import read_report as read_tuning
-from kvchat.choosing import named_draft
+from kvchat.choosing import is_server, named_draft
 from kvchat.clean import clean
 from kvchat.commands.doctor_build import Ask, BuildReport, ask_build
 from kvchat.config import Settings, engine_config
@@ -91,14 +91,15 @@ def _llama_version() -> str:
 
 def _trial(settings: Settings, paths: Paths, models: Sequence[ModelFile], factory: EngineFactory) -> Trial | None:
     """Start the engine on the chosen model, or the first one found; None when there is no model."""
-    if settings.model is None and all(model.unfit for model in models):
+    name = None if is_server(settings) else settings.model
+    if name is None and all(model.unfit for model in models):
         return None
     try:
-        model = resolve(settings.model, models)
+        model = resolve(name, models)
         ensure_private(paths.state_folder)
         return _start(named_draft(settings, models), paths, model, factory)
     except KvchatError as error:
-        return Trial(settings.model or "", None, (), error.message, error.hint)
+        return Trial(name or "", None, (), error.message, error.hint)
 
 
 def _start(settings: Settings, paths: Paths, model: ModelFile, factory: EngineFactory) -> Trial:

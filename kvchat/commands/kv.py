@@ -1,4 +1,5 @@
-"""`kvchat kv ls`, `kv show` and `kv verify`: the KV that is kept on disk. Owns how it is printed; needs no engine."""
+"""`kvchat kv ls`, `kv show` and `kv verify`: the KV that is kept on disk. Owns how it is printed; needs no engine.
+Pinned prefixes are listed by `prefixes`."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import asdict
 from typing import TextIO
 
 from kvchat.clean import clean_line
+from kvchat.commands.prefixes import listed, print_listed, seconds_text, told
 from kvchat.commands.table import print_facts, print_table, size_text, time_text
 from kvchat.kv.namespace import Namespace
 from kvchat.kv.overview import SHORT_KEY, Chain, ChainPages, chain_pages, chains
@@ -35,17 +37,22 @@ _NUMBERS = {"start", "tokens", "pages", "states", "size", "hits", "saved", "comp
 
 
 def run_ls(paths: Paths, *, json: bool, out: TextIO) -> int:
-    """Print all chains of pages, the last used first. Exit code 0."""
-    found = chains(paths.kv_folder)
+    """Print all chains of pages, the last used first, and all pinned prefixes behind them. Exit code 0."""
+    found, prefixes = chains(paths.kv_folder), listed(paths)
     if json:
-        print(jsonlib.dumps([asdict(chain) for chain in found], indent=2), file=out)
-    elif found:
+        entries = [*(asdict(chain) for chain in found), *map(told, prefixes)]
+        print(jsonlib.dumps(entries, indent=2), file=out)
+        return 0
+    if found:
         print_table(_CHAIN_COLUMNS, map(_chain_cells, found), out, numbers=_NUMBERS)
         pages, states = sum(chain.pages for chain in found), sum(chain.checkpoints for chain in found)
         counted = _counted(pages, "page") + (f", {_counted(states, 'checkpoint')}" if states else "")
         print(f"\n{counted}, {size_text(sum(chain.bytes for chain in found))}", file=out)
     else:
         print(f"no saved KV in {clean_line(str(paths.kv_folder))}", file=out)
+    if prefixes:
+        print(file=out)
+        print_listed(prefixes, out)
     return 0
 
 
@@ -157,7 +164,7 @@ def _chain_cells(chain: Chain) -> tuple[str, ...]:
         size_text(chain.bytes),
         time_text(chain.last_use),
         str(chain.hits),
-        _seconds(chain.seconds_saved),
+        seconds_text(chain.seconds_saved),
         "yes" if chain.pinned else "-",
     )
 
@@ -170,17 +177,13 @@ def _page_cells(row: Row) -> tuple[str, ...]:
         str(row.position),
         str(row.tokens),
         size_text(row.bytes),
-        _seconds(row.seconds),
+        seconds_text(row.seconds),
         time_text(row.last_use),
         str(row.hits),
-        _seconds(row.seconds_saved),
+        seconds_text(row.seconds_saved),
         "yes" if row.pinned else "-",
     )
 
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.0f} min"

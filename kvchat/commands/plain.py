@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import TextIO
 
 from kvchat.backend.client import EngineFactory
-from kvchat.backend.local import Engine
+from kvchat.backend.switching import SwitchingEngine
+from kvchat.chats.thread import INCOGNITO_GONE
 from kvchat.clean import clean_line
 from kvchat.commands.plain_chat import PlainChat
-from kvchat.commands.plain_commands import Ask, Commands, Offer, Quit, describe
+from kvchat.commands.plain_commands import Ask, Commands, Offer, Quit, Several, describe
 from kvchat.commands.plain_lines import Left, Lines
 from kvchat.commands.plain_printing import PlainPrinter
 from kvchat.config import Settings
@@ -33,7 +34,7 @@ def run_plain(
     out: TextIO,
     err: TextIO,
     stdin: TextIO,
-    engine_factory: EngineFactory = Engine,
+    engine_factory: EngineFactory = SwitchingEngine,
 ) -> int:
     """Chat until there are no more lines; the exit code: 0, or 130 when an answer was interrupted and nothing came
     after it. KvchatError: it could not begin, or, in a pipe, a line could not be carried out."""
@@ -43,11 +44,17 @@ def run_plain(
         opened.begin(chat, continue_last)
         if lines.typed:
             printer.status(f"{clean_line(_model(opened))}. {describe(opened)} /help lists commands.")
-        return _Loop(opened, Commands(opened, out), lines, printer).run()
+        code = _Loop(opened, Commands(opened, out), lines, printer).run()
+        if opened.was_incognito:
+            printer.status(INCOGNITO_GONE)
+        return code
 
 
 def _model(chat: PlainChat) -> str:
-    path = chat.engine.config.model_path
+    config = chat.engine.config
+    if config.remote is not None:
+        return f"{config.remote.model or 'the model'} of {config.remote.host}"
+    path = config.model_path
     return next((model.name for model in chat.models if str(model.path) == path), path)
 
 
@@ -73,7 +80,10 @@ class _Loop:
             except KvchatError as error:
                 if not self._lines.typed:
                     raise
-                self._printer.status(f"error: {error.message}" + (f" ({error.hint})" if error.hint else ""))
+                self._tell(error)
+
+    def _tell(self, error: KvchatError) -> None:
+        self._printer.status(f"error: {error.message}" + (f" ({error.hint})" if error.hint else ""))
 
     def _step(self) -> None:
         """One line."""
@@ -94,7 +104,7 @@ class _Loop:
 
     def _turn(self, wish: Ask) -> None:
         try:
-            reason = self._chat.turn(wish.begin)
+            reason = self._chat.turn(wish.begin) if not isinstance(wish, Several) else self._several(wish)
         except KeyboardInterrupt:  # the second one in a turn
             self._code = INTERRUPTED
             raise Left from None
@@ -102,6 +112,32 @@ class _Loop:
             self._interrupted, self._code = True, INTERRUPTED
             if self._chat.ending or not self._lines.typed:
                 raise Left
+        if isinstance(wish, Several):
+            self._pick()
+
+    def _several(self, wish: Several) -> str:
+        """How they ended. One that failed is no reason not to keep another."""
+        try:
+            return self._chat.several(wish.begin)
+        except KvchatError as error:
+            if not self._lines.typed or not self._chat.conversation.alternatives:
+                raise
+            self._tell(error)
+            return "error"
+
+    def _pick(self) -> None:
+        conversation = self._chat.conversation
+        found = conversation.alternatives
+        while True:
+            self._printer.status(f"Which one is kept? 1 to {len(found)}, an empty line keeps the first.")
+            word = self._lines.next().strip() or "1"
+            place = int(word) if word.isascii() and word.isdigit() and len(word) < 4 else 0
+            if 0 < place <= len(found):
+                conversation.pick(found[place - 1].message.id).result()
+                self._printer.status(f"Answer {place} is kept; the others stay beside it.")
+                return
+            if not self._lines.typed:
+                raise KvchatError(f"{word[:20]!r} is none of the answers", f"1 to {len(found)}, or an empty line")
 
     def _edited(self, offer: Offer) -> Ask | None:
         if not self._lines.editable:

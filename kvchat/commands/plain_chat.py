@@ -9,28 +9,34 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Self
 
 from kvchat.backend.client import EngineClient, EngineFactory
 from kvchat.backend.guarding import REFUTED
-from kvchat.backend.protocol import ConfigureFailed, LoadFailed, Ready
-from kvchat.backend.values import EngineConfig, Usage
+from kvchat.backend.protocol import ConfigureFailed, LoadFailed, Pinned, Ready
+from kvchat.backend.values import EngineConfig, Remote, Usage
+from kvchat.chats.prefixes import Prefix
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat
-from kvchat.choosing import as_before, check_conversation, choice_to_keep, choose_model, for_model, with_draft
-from kvchat.commands.fitting import fitted
+from kvchat.choosing import check_conversation, choice_to_keep, known_remotes, may_go_out
 from kvchat.commands.plain_printing import PlainPrinter
+from kvchat.commands.prefixes_pin import PinWait
 from kvchat.commands.report import summary
+from kvchat.commands.several import SeveralWatch, finish_several
+from kvchat.commands.starting import configured
 from kvchat.commands.summarizing import watch_turn
 from kvchat.commands.turn import Inbox, Interrupt, Outcome, catch_signals
-from kvchat.config import Settings, engine_config
+from kvchat.config import Settings
+from kvchat.config_remote import remote_named
 from kvchat.conversation import Conversation, Said
+from kvchat.conversation.prefixes import PinsInTheMaking
 from kvchat.conversation.too_long import larger_context
-from kvchat.errors import KvchatError
+from kvchat.errors import INTERRUPTED, KvchatError
 from kvchat.library.find import ModelFile, drop_in_folders, find_files
-from kvchat.paths import Paths, ensure_private
+from kvchat.paths import Paths, close_to_others, ensure_private
 
 ENDS = {
     "cancelled": "Stopped. /continue goes on.",
@@ -54,25 +60,26 @@ class PlainChat:
         self.models: Sequence[ModelFile] = ()
         self.conversation: Conversation
         self.ending = False  # somebody wants the program to end
+        self.was_incognito = settings.incognito  # there was something that is gone at the end
 
     def begin(self, wanted: str | None, last: bool) -> Self:
         """Open the chat `wanted`, or the last one, or a new one, and start the engine for it. KvchatError: there is no
         such chat, no model, or the folders cannot be used."""
         ensure_private(self._paths.state_folder)
         self._stack.callback(self._say_unsaved)
-        self.store = StoreThread(self._paths.chats_db, self._inbox.put)
+        self.store = StoreThread(None if self._settings.incognito else self._paths.chats_db, self._inbox.put)
         self._stack.callback(self.store.close)
+        for remark in (*close_to_others(self._paths), *self.store.run(lambda opened: opened.remarks).result()):
+            self._printer.note(remark)
         latest = self.store.run(ChatStore.latest).result()
         old = self.store.run(ChatStore.resolve, wanted).result() if wanted is not None else latest if last else None
         if last and old is None:
             raise KvchatError("there are no chats yet", "kvchat --plain starts one")
         found = find_files(self._paths, drop_in_folders(self._settings.model_folders))
         self.models = [model for model in found if not model.unfit]
-        model = choose_model(self._settings, found, old, latest)
-        settings = for_model(as_before(self._settings, model.path, old), self.models, model.path)
-        settings = with_draft(settings, self.models, model.path, old)
-        config = engine_config(settings, model.path, self._paths)
-        config = fitted(config, settings, new=old is None, note=self._printer.note, anyway=lambda _: False)
+        config = configured(
+            self._settings, self._paths, found, old, latest, note=self._printer.note, anyway=lambda *_: False
+        ).config
         self.engine = self._make(config, self._inbox.put, self._paths.state_folder, self._paths.log_file)
         if old is None:
             self.new()
@@ -91,13 +98,21 @@ class PlainChat:
 
     # ------------------------------------------------------------------ which chat
 
-    def new(self, system: str = "") -> None:
-        """A chat without messages; `system` "" takes the system prompt of the settings."""
+    def new(self, system: str = "", *, incognito: bool = False, prefix: Prefix | None = None) -> None:
+        """A chat without messages; `system` "" takes the system prompt of the settings. `incognito`: in memory alone,
+        as all are where the store is; it is gone when another one is opened. `prefix`: it begins with that."""
         settings = self._settings
+        store = self.store
+        if incognito:
+            store = StoreThread(None, self._inbox.put)
+            self._stack.callback(store.close)
+            self.was_incognito = True
         self.conversation = Conversation.start(
-            self.store,
+            store,
             self.engine,
-            system=system or settings.system or "",
+            system=system or settings.system or "" if prefix is None else prefix.text,
+            clock=None if prefix is None else prefix.clock,
+            prefix=None if prefix is None else prefix.id,
             sampling=settings.sampling,
             history=settings.history,
             keep_kv=settings.kv,
@@ -122,6 +137,17 @@ class PlainChat:
             new=Said(settings.new_draft, settings.new_overflow),
         ).result()
 
+    @property
+    def remotes(self) -> tuple[Remote, ...]:
+        """The servers that can be named."""
+        return known_remotes(self._settings)
+
+    def server(self, name: str) -> Remote:
+        """The one of this name. KvchatError: there is none, or it may not be asked."""
+        remote = remote_named(name, self.remotes)
+        may_go_out(self._settings, remote)
+        return remote
+
     def chats(self) -> tuple[Chat, ...]:
         """All chats, the last used first."""
         return tuple(summary.chat for summary in self.store.run(ChatStore.chats).result())
@@ -141,6 +167,19 @@ class PlainChat:
         self._forget_interrupts()
         self._keep_choice()
         return self._finish(outcome)
+
+    def several(self, begin: Callable[[], Future[None]]) -> str:
+        """Carry out the turns of several answers, and say how they went: how the first one ended. KvchatError when one
+        is no answer, KeyboardInterrupt when somebody interrupts twice."""
+        with catch_signals(self._inbox), self._catch_end():
+            begin().result()
+            watch = SeveralWatch(self.conversation, self.engine.config, self._inbox, self._printer)
+            outcome = watch.run()
+        self._forget_interrupts()
+        self._keep_choice()
+        ready = outcome.ready or self.engine.ready
+        code = finish_several(watch, ready, self.conversation, self._printer, json=False)
+        return "cancelled" if code == INTERRUPTED else "stop"
 
     def _finish(self, outcome: Outcome) -> str:
         finished = outcome.finished
@@ -201,6 +240,21 @@ class PlainChat:
                         return item
                     case LoadFailed(failure=failure) | ConfigureFailed(failure=failure):
                         raise KvchatError(failure.message, failure.hint)
+
+    @property
+    def kv_folder(self) -> Path:
+        """Where KV is kept."""
+        return self._paths.kv_folder
+
+    def pin(self, prefix: Prefix, *, new: bool) -> Pinned | None:
+        """Have a prefix computed, and wait for that; None: somebody did not want to wait. `new`: it is kept then.
+        KvchatError: it cannot be."""
+        pins = PinsInTheMaking(self.store, self.engine)
+        with catch_signals(self._inbox), self._catch_end():
+            wait = PinWait(self._inbox, self._printer, pins, also=self.conversation.apply)
+            done = wait.run(prefix, new=new, at_once=True)
+        self._forget_interrupts()
+        return done
 
     # ------------------------------------------------------------------ inside
 

@@ -17,10 +17,14 @@ from kvchat.chats.types import Chat
 from kvchat.choosing import check_draft, choice_of
 from kvchat.clean import clean, clean_line
 from kvchat.commands.plain_chat import PlainChat
+from kvchat.commands.plain_prefixes import PREFIX, PlainPrefixes
 from kvchat.commands.table import size_text, time_text
 from kvchat.config_options import NO_DRAFT_MODEL, nearest
+from kvchat.config_remote import is_named
 from kvchat.conversation.draft_words import MODES
 from kvchat.conversation.overflow_words import POLICIES, impossible
+from kvchat.conversation.remote_words import place_of
+from kvchat.conversation.samplings import wished
 from kvchat.errors import KvchatError
 from kvchat.library.find import ModelFile, resolve
 from kvchat.library.pairing import misfit, proposals
@@ -29,10 +33,12 @@ LISTED = 20  # chats in a list
 NO_SYSTEM = "-"
 COMMANDS = {
     "/new": ("[system prompt]", "new chat"),
+    "/incognito": ("", "new chat in memory alone, gone when another is opened"),
     "/chats": ("[words]", "list chats, or those with words in their title"),
     "/open": ("N", "open a chat: its number in the list, its id or its title"),
     "/show": ("", "print this chat"),
     "/retry": ("", "another answer"),
+    "/alt": ("[N] [temperatures | seed SEEDS]", "several answers one after the other, of which one is kept"),
     "/edit": ("[text]", "another last message of yours, in a branch of its own"),
     "/continue": ("", "go on with an answer that was stopped"),
     "/system": ("[text]", "show or set the system prompt; - for none"),
@@ -41,6 +47,7 @@ COMMANDS = {
     "/draft": ("[auto|ngram|model|off|NAME]", "show or set what drafts ahead, or which model does; none for none"),
     "/overflow": ("[stop|shift|sinks|prune|summarize]", "show or set what happens when the context is full"),
     "/summary": ("[drop]", "print the summary that is read in place of the oldest messages, or have them read again"),
+    "/prefix": PREFIX,
     "/pin": ("", "keep your last message in the context whatever leaves it, or let it go again"),
     "/help": ("", "this list"),
     "/quit": ("", "leave; Ctrl+D does so too"),
@@ -52,6 +59,11 @@ class Ask:
     """A turn is to be carried out."""
 
     begin: Callable[[], Future[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Several(Ask):
+    """Several turns are to be carried out, of whose answers one is picked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +87,12 @@ class Commands:
         self._listed: tuple[Chat, ...] = ()
         self._commands: dict[str, Callable[[str], Ask | Offer | None]] = {
             "/new": self._new,
+            "/incognito": self._incognito,
             "/chats": self._chats,
             "/open": self._open,
             "/show": self._show,
             "/retry": lambda _: Ask(self._chat.conversation.regenerate),
+            "/alt": self._alternatives,
             "/edit": self._edit,
             "/continue": lambda _: Ask(self._chat.conversation.resume),
             "/system": self._system,
@@ -87,6 +101,7 @@ class Commands:
             "/draft": self._draft,
             "/overflow": self._overflow,
             "/summary": self._summary,
+            "/prefix": PlainPrefixes(chat, self._say).command,
             "/pin": self._pin,
             "/help": self._help,
             "/quit": self._quit,
@@ -113,6 +128,10 @@ class Commands:
     def _new(self, system: str) -> None:
         self._chat.new(system)
         self._say("A new chat.")
+
+    def _incognito(self, _: str) -> None:
+        self._chat.new(incognito=True)
+        self._say(describe(self._chat))
 
     def _chats(self, words: str) -> None:
         wanted = words.lower().split()
@@ -154,6 +173,11 @@ class Commands:
             return Ask(lambda: conversation.edit(last.id, text))
         return Offer(last.text, lambda edited: conversation.edit(last.id, edited))
 
+    def _alternatives(self, words: str) -> Several:
+        conversation = self._chat.conversation
+        samplings = wished(words, conversation.sampling)
+        return Several(lambda: conversation.ask_alternatives(samplings))
+
     def _system(self, text: str) -> None:
         conversation = self._chat.conversation
         if not text:
@@ -171,6 +195,17 @@ class Commands:
             for model in self._chat.models:
                 here = " (this one)" if str(model.path) == config.model_path else ""
                 self._say(f"{clean_line(model.name)}, {size_text(model.size)}{here}")
+            for remote in self._chat.remotes:
+                here = " (this one)" if remote == config.remote else ""
+                self._say(f"{remote.reference}, {place_of(remote)}{here}")
+            return
+        if is_named(name, self._chat.remotes):
+            remote = self._chat.server(name)
+            if self._chat.conversation.incognito and remote.leaves:
+                raise KvchatError(
+                    f"this chat is incognito, and {remote.host} is another machine", "/new starts another one"
+                )
+            self._go_over(config.on(remote), again=True)
             return
         found, draft = resolve(name, self._chat.models), config.draft_path
         stays = draft and proposals(found, [resolve(draft, self._chat.models)])
@@ -178,6 +213,8 @@ class Commands:
 
     def _cache(self, words: str) -> None:
         types, config = words.split(), self._chat.engine.config
+        if config.remote is not None:
+            raise KvchatError(f"the cache is that of {config.remote.host}", "its types are chosen where it is started")
         if not types:
             ready = self._chat.engine.ready
             if ready is None:
@@ -244,6 +281,10 @@ class Commands:
 
     def _take_draft(self, found: ModelFile) -> None:
         config = self._chat.engine.config
+        if config.remote is not None:
+            raise KvchatError(
+                f"nothing is drafted here for {config.remote.host}", "/model NAME takes a model of this machine"
+            )
         if str(found.path) == config.model_path:
             raise KvchatError(f"{found.name} cannot draft for itself", "take a smaller model")
         if problem := misfit(Path(config.model_path), found.path):
@@ -254,12 +295,20 @@ class Commands:
 
     def _change(self, config: EngineConfig, **fields: Any) -> None:
         wanted = replace(config.of_model(fields.get("model_path", config.model_path)), **fields)
-        if wanted == config and self._chat.engine.ready is not None:
+        self._go_over(wanted)
+
+    def _go_over(self, wanted: EngineConfig, *, again: bool = False) -> None:
+        """`again`: also where it runs so already, to connect once more."""
+        engine = self._chat.engine
+        if wanted == engine.config and engine.ready is not None and not again:
             self._say("It runs so already.")
             return
         ready = self._chat.configure(wanted)
         if ready is not None:
             self._chat.conversation.set_engine(choice_of(wanted)).result()
+            if ready.remote is not None:
+                self._say(f"{clean_line(ready.model.name)}, {place_of(ready.remote)}.")
+                return
             cache = ready.cache
             drafter = f", draft model {clean_line(ready.draft.name)}" if ready.draft is not None else ""
             types = f"K {cache.type_k}, V {cache.type_v}"
@@ -282,6 +331,6 @@ def describe(chat: PlainChat) -> str:
     conversation = chat.conversation
     count = len(conversation.messages)
     if not count:
-        return "A new chat."
+        return "A new chat in memory alone: nothing of it is kept." if conversation.incognito else "A new chat."
     end = "" if conversation.messages[-1].finish != "cancelled" else " Its last answer was stopped: /continue goes on."
     return f"{clean_line(conversation.chat.title)}, {count} messages. /show prints it.{end}"

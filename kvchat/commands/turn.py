@@ -114,14 +114,15 @@ class TurnWatch:
     def run(self) -> Outcome:
         """Wait for the end. KeyboardInterrupt when interrupted twice, OSError when the answer could not be written,
         KvchatError when the turn could not begin."""
-        while self._conversation.live is not None:
+        while self._conversation.is_working:
             self._take(self._inbox.next())
         if self._broken is None and (self._finished is None or not self._goes_on(self._finished)):
             self._write("", end=True)
         if self._broken is not None:
             raise self._broken
         if self._finished is None and not self._interrupted:
-            failure = self._failure or Failure("the question did not reach the engine", "ask again with: --resume -c")
+            again = "ask again" if self._conversation.incognito else "ask again with: --resume -c"
+            failure = self._failure or Failure("the question did not reach the engine", again)
             raise KvchatError(failure.message, failure.hint)
         return Outcome(self._finished, self._ready)
 
@@ -151,10 +152,15 @@ class TurnWatch:
             case EngineDied(cause=cause, restarting=restarting):
                 self._died = True
                 self._printer.note(cause + (", and is started again" if restarting else ""))
-            case TextDelta(text=text):
-                self._write(text)
-            case TurnFinished():
-                self._finished = event
+            case TextDelta() | TurnFinished():
+                self._follow(event)
+
+    def _follow(self, event: TextDelta | TurnFinished) -> None:
+        """What comes of an answer."""
+        if isinstance(event, TextDelta):
+            self._write(event.text)
+        else:
+            self._finished = event
 
     def _say_notes(self, ready: Ready) -> None:
         """What the engine chose otherwise than asked. What does not work on this machine is said once, when it is found
@@ -175,5 +181,5 @@ class TurnWatch:
             self._stop()
 
     def _stop(self) -> None:
-        if self._conversation.live is not None:
+        if self._conversation.is_working:
             self._conversation.stop()

@@ -64,8 +64,8 @@ class Branches:
         self._open.show(move.branch)
         return True
 
-    def show_sibling(self, message_id: str, step: int) -> Future[None]:
-        """Shows the sibling so many places after the message (before it, if negative), with the newest below it."""
+    def sibling(self, message_id: str, step: int) -> str:
+        """The sibling so many places after the message of the branch (before it, if negative)."""
         self._open.place(message_id)
         siblings = self._open.branch.siblings[message_id]
         target = siblings.index(message_id) + step
@@ -73,7 +73,7 @@ class Branches:
             raise KvchatError(
                 "there is no other version in this direction", f"this is one of {len(siblings)}, write another one"
             )
-        return self.show_message(siblings[target])
+        return siblings[target]
 
     def show_message(self, message_id: str) -> Future[None]:
         """Shows the branch that has this message, down to the newest message below it."""

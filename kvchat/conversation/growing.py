@@ -28,6 +28,11 @@ class GrowingReply:
             self._pieces = ["".join(self._pieces)]  # another list: the one before may be in use
         return self._pieces[0]
 
+    @property
+    def count(self) -> int:
+        """Its tokens so far, where they are known."""
+        return len(self._ids or ())
+
     def know_ids(self, ids: Ids) -> None:
         """The prompt is tokenized: the reply has these ids, and from now on those that come with its text."""
         self._ids = array("i", ids)

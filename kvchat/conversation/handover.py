@@ -13,7 +13,7 @@ from typing import Literal
 
 from kvchat.backend.client import Backend
 from kvchat.backend.protocol import Generate, Ready
-from kvchat.backend.values import PromptMessage
+from kvchat.backend.values import PromptMessage, Sampling
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Branch, Chat, Message
 from kvchat.conversation.growing import GrowingReply, Ids
@@ -122,12 +122,21 @@ class HandOver:
             store.finish(reply, at, ids)
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a turn has that is one of several for the same prompt. `leader`: the turn whose cells it shares, None for
+    that one itself."""
+
+    sampling: Sampling
+    leader: str | None
+
+
 @dataclass(slots=True)
 class Turn:
     """What a Conversation remembers of the turn that it started last; only its own thread reads and writes it.
 
     `write_key` is the one of the reply's debounced writes. `chat` and `branch` are those from before the turn. `ready`
-    is None while the turn waits for the model.
+    is None while the turn waits for the model. `beside`: it is one of several.
     """
 
     hand_over: HandOver
@@ -137,6 +146,7 @@ class Turn:
     system: str
     ready: Ready | None
     reply: GrowingReply
+    beside: Beside | None = None
 
     @property
     def key(self) -> str:

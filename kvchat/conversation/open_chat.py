@@ -40,6 +40,26 @@ class OpenChat:
         self.branch = branch
         self.chat = replace(self.chat, head=branch.head)
 
+    def adopt(self, chat: Chat, branch: Branch) -> None:
+        """Shows a branch that grew elsewhere since it was this chat's. What is known here of its messages but the last
+        one is newer."""
+        newer = {message.id: message for message in self.messages if message.id != branch.head}
+        around = {each: each_of for each_of in self.branch.siblings.values() for each in each_of}
+        messages = tuple(newer.get(message.id, message) for message in branch.messages)
+        siblings = {message.id: around.get(message.id, branch.siblings[message.id]) for message in messages}
+        here = tuple(each for each in self.branch.summaries if each.message in siblings)
+        own = tuple(each for each in branch.summaries if each.message not in newer)
+        self.show(Branch(messages, siblings, (*here, *own)))
+        self.chat = replace(
+            self.chat, model=chat.model or self.chat.model, updated=max(self.chat.updated, chat.updated)
+        )
+
+    def have_siblings(self, ids: Sequence[str]) -> None:
+        """What stands in the place of the last message is, besides what stood there before it, all of these."""
+        last = self.messages[-1].id
+        older = tuple(each for each in self.branch.siblings[last] if each not in ids)
+        self.branch = replace(self.branch, siblings={**self.branch.siblings, last: (*older, *ids)})
+
     def replace_last(self, message: Message) -> None:
         """The last message in a newer form."""
         self.branch = replace(self.branch, messages=(*self.messages[:-1], message))

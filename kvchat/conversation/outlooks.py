@@ -1,4 +1,4 @@
-"""What the engine is asked ahead of a turn: warm, forecast, preview. Owns the questions that are open and the answers.
+"""What the engine is asked ahead of a turn. Owns the questions that are open and the answers.
 
 Belongs to a Conversation, and to its thread; token ids are read and questions sent on the store thread. Of each kind
 only the newest question counts: an older one that still waits is not sent, and its answer is not taken.
@@ -11,7 +11,19 @@ from dataclasses import replace
 from typing import Literal
 
 from kvchat.backend.client import Backend
-from kvchat.backend.protocol import Forecast, Forecasted, Outlook, Preview, Previewed, Ready, Warm, Warmed
+from kvchat.backend.protocol import (
+    Forecast,
+    Forecasted,
+    Generate,
+    Outlook,
+    Preview,
+    Previewed,
+    ReadAhead,
+    ReadingAhead,
+    Ready,
+    Warm,
+    Warmed,
+)
 from kvchat.backend.values import EngineConfig
 from kvchat.chats.ids import new_ulid
 from kvchat.chats.store import ChatStore
@@ -21,7 +33,7 @@ from kvchat.conversation.open_chat import OpenChat
 from kvchat.conversation.summarized import Reading
 from kvchat.conversation.turns import Options, TurnPlan, evictions, ids_key, request
 
-Kind = Literal["warm", "forecast", "preview"]
+Kind = Literal["warm", "forecast", "read ahead", "preview"]
 
 
 class Outlooks:
@@ -35,13 +47,14 @@ class Outlooks:
         self._newest: dict[Kind, str] = {}
         self.warmed: Warmed | None = None
         self.forecasted: Forecasted | None = None
+        self.reading_ahead: ReadingAhead | None = None
         self.previewed: Previewed | None = None
 
     def forget(self) -> bool:
         """The past has changed, or the engine: open questions and answers are void. True if there was an answer."""
-        known = (self.warmed, self.forecasted, self.previewed) != (None, None, None)
+        known = any((self.warmed, self.forecasted, self.reading_ahead, self.previewed))
         self._newest = {}
-        self.warmed = self.forecasted = self.previewed = None
+        self.warmed = self.forecasted = self.reading_ahead = self.previewed = None
         return known
 
     def take(self, event: Outlook) -> bool:
@@ -55,6 +68,10 @@ class Outlooks:
                 if event.turn != self._newest.get("forecast"):
                     return False
                 self.forecasted = event
+            case ReadingAhead():
+                if event.turn != self._newest.get("read ahead"):
+                    return False
+                self.reading_ahead = event
             case Previewed():
                 if event.turn != self._newest.get("preview"):
                     return False
@@ -87,6 +104,27 @@ class Outlooks:
     def forecast(self, before: Sequence[Message], draft: str, options: Options) -> None:
         """Asks what it would take to answer `draft` behind these messages of the branch."""
         self.forecasted = None
+
+        def ask(sent: Generate) -> None:
+            how = sent.history, sent.clock, sent.past_cut, sent.evictions, sent.incognito
+            self._backend.forecast(Forecast(sent.turn, sent.messages, *how))
+
+        self._ask_of_draft("forecast", before, draft, options, ask)
+
+    def read_ahead(self, before: Sequence[Message], draft: str, options: Options, *, done: bool) -> None:
+        """Has the stable part of `draft` read, behind these messages of the branch. The last answer stands until the
+        next one."""
+
+        def ask(sent: Generate) -> None:
+            how = sent.history, sent.clock, sent.keep_kv, sent.evictions, sent.overflow, sent.incognito
+            self._backend.read_ahead(ReadAhead(sent.turn, sent.messages, *how, done))
+
+        self._ask_of_draft("read ahead", before, draft, options, ask)
+
+    def _ask_of_draft(
+        self, kind: Kind, before: Sequence[Message], draft: str, options: Options, ask: Callable[[Generate], None]
+    ) -> None:
+        """Calls `ask` with the turn that would answer `draft`, as `_ask` does."""
         chat = self._open.chat
         past = (*before, self._open.new_message("user", before[-1].id if before else None, draft, ""))
         read = self._open.reading(past)
@@ -95,11 +133,9 @@ class Outlooks:
             seen = replace(chat, system=read.system)
             summarized = read.summary is not None or self._open.unsummarized
             plan = TurnPlan(turn, seen, read.messages, options, summarized=summarized)
-            sent = request(plan, ready.model.text_key, known)
-            forecast = Forecast(turn, sent.messages, sent.history, sent.clock, sent.past_cut, sent.evictions)
-            self._backend.forecast(forecast)
+            ask(request(plan, ready.model.text_key, known))
 
-        self._ask("forecast", read, send)
+        self._ask(kind, read, send)
 
     def _ask(self, kind: Kind, read: Reading, send: Callable[[str, Ready, Mapping[str, KnownIds]], None]) -> None:
         """Calls `send(turn, ready, known ids of the branch)` on the store thread, unless something newer came."""

@@ -21,10 +21,13 @@ POLICIES: dict[OverflowPolicy, str] = {
 
 RECURRENT = "a recurrent state cannot let single tokens go"
 UNREADABLE = "the cache of this architecture cannot be taken apart"
+ELSEWHERE = "its context is on a server"
 
 
 def cannot_evict(ready: Ready) -> str:
     """Why nothing can leave the context that was built; "" where it can."""
+    if ready.remote is not None:
+        return ELSEWHERE
     if ready.model.attention in ("recurrent", "hybrid"):
         return RECURRENT
     return "" if ready.cache.pages else UNREADABLE
@@ -34,7 +37,7 @@ def impossible(policy: OverflowPolicy, ready: Ready) -> str:
     """Why the context that was built cannot have a policy; "" where it can. A summary needs no token to leave."""
     if policy == "stop":
         return ""
-    if policy == "summarize":
+    if policy == "summarize" and ready.remote is None:
         return "" if ready.cache.pages else UNREADABLE
     return cannot_evict(ready)
 

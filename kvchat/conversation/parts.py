@@ -11,10 +11,11 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from kvchat.backend.client import Backend
-from kvchat.backend.protocol import Forecasted, Previewed, Warmed
+from kvchat.backend.protocol import Forecasted, Previewed, ReadingAhead, Warmed
 from kvchat.backend.values import DraftMode, EngineConfig, History, OverflowPolicy, Sampling
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Branch, Chat, Message
+from kvchat.conversation.alternatives import Alternatives
 from kvchat.conversation.branches import Branches
 from kvchat.conversation.open_chat import OpenChat
 from kvchat.conversation.outlooks import Outlooks
@@ -51,6 +52,7 @@ class Parts:
         self._keep_kv = keep_kv
         self._open = OpenChat(chat, branch)
         self._turning = Turning(store, backend, self._open)
+        self._alternatives = Alternatives(store, backend, self._open)
         self._branches = Branches(store, self._open)
         self._preferences = Preferences(store, self._open, Defaults(sampling, history, draft, overflow), new)
         self._outlooks = Outlooks(store, backend, self._open)
@@ -64,6 +66,16 @@ class Parts:
         """The chat as of the last turn. It is on disk once it has a message."""
         self._settle()
         return self._open.chat
+
+    @property
+    def incognito(self) -> bool:
+        """Whether nothing of the chat comes to any disk: it lies in memory, and so does its KV."""
+        return self._store.incognito
+
+    @property
+    def store(self) -> StoreThread:
+        """Where the chat lies."""
+        return self._store
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -217,7 +229,7 @@ class Parts:
     def warm(self) -> None:
         """Brings the KV of the branch back. Nothing, during a turn, without a model, and where no KV is kept."""
         self._settle()
-        if self._turning.live is None and self._keep_kv:
+        if self._turning.live is None and self._keep_kv and not self.incognito:
             self._outlooks.warm()
 
     def forecast(self, draft: str, edited: str | None = None) -> None:
@@ -226,11 +238,38 @@ class Parts:
         case."""
         self._settle()
         self._outlooks.forecasted = None
+        past = self._before_draft(edited)
+        if past is not None and self._keep_kv:
+            self._outlooks.forecast(past, draft, self._options())
+
+    @property
+    def reading_ahead(self) -> ReadingAhead | None:
+        """How much of the draft of the last `read_ahead` is read, or of the one before it; None while it is not known
+        or does not hold any more."""
+        self._settle()
+        return self._outlooks.reading_ahead
+
+    def read_ahead(self, draft: str, edited: str | None = None, *, done: bool = False) -> None:
+        """Has read what is stable of a message that is being written, see `ReadAhead`. `edited` as in `forecast`.
+        Nothing, when it could not be submitted now."""
+        self._settle()
+        past = self._before_draft(edited)
+        if past is not None:
+            self._outlooks.read_ahead(past, draft, self._options(), done=done)
+
+    def _before_draft(self, edited: str | None) -> tuple[Message, ...] | None:
+        """The messages in front of one that is being written; None: it could not be submitted now."""
         messages = self._open.messages
         past = messages[: next((at for at, each in enumerate(messages) if each.id == edited), len(messages))]
         waits = past and past[-1].role == "user"
-        if self._turning.live is None and self._keep_kv and not waits:
-            self._outlooks.forecast(past, draft, self._options())
+        return None if waits or self._turning.live is not None else past
+
+    @property
+    def wants_title(self) -> bool:
+        """Whether `ask_title` would have the model name the chat, once no turn is going on."""
+        self._settle()
+        self._turning.catch_up()
+        return self._titling.is_wanted
 
     def ask_title(self) -> None:
         """Has the model name the chat, if nobody has yet. Nothing, during a turn."""
@@ -239,9 +278,11 @@ class Parts:
             self._titling.ask()
 
     def preview(self, config: EngineConfig) -> None:
-        """Asks what the branch would find on disk with another configuration of the same model."""
+        """Asks what the branch would find on disk with another configuration of the same model. Nothing, where none of
+        it may be there."""
         self._settle()
-        self._outlooks.preview(config)
+        if not self.incognito:
+            self._outlooks.preview(config)
 
     def _settle(self) -> None:
         """Takes over what became of a turn or a move on the store thread."""
@@ -261,5 +302,10 @@ class Parts:
     def _options(self) -> Options:
         preferences = self._preferences
         return Options(
-            preferences.sampling, preferences.history, self._keep_kv, preferences.draft, preferences.overflow
+            sampling=preferences.sampling,
+            history=preferences.history,
+            keep_kv=self._keep_kv,
+            draft=preferences.draft,
+            overflow=preferences.overflow,
+            incognito=self.incognito,
         )

@@ -189,7 +189,7 @@ class Preferences:
 
     def set_system(self, text: str) -> Future[None]:
         """Another system prompt, from the next turn on."""
-        self._open.chat = replace(self._open.chat, system=encodable(text))
+        self._open.chat = with_system(self._open.chat, encodable(text))
         return self._write(ChatStore.set_system, self._open.chat.system)
 
     def _keep(self, values: dict[str, object]) -> Future[None]:
@@ -227,6 +227,11 @@ class Preferences:
         known = [each.name for each in fields(Sampling)]
         names = [name for name in known if name in stored and _fits(name, stored[name])]
         return {name: tuple(stored[name]) if name == "stop" else stored[name] for name in names}
+
+
+def with_system(chat: Chat, system: str) -> Chat:
+    """The chat with this system prompt. With another one it is not on its prefix any more."""
+    return chat if chat.system == system else replace(chat, system=system, prefix=None)
 
 
 def _done() -> Future[None]:

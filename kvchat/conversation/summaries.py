@@ -82,6 +82,8 @@ class Summaries:
         ready, read, chat = self._ready(), self._open.reading(), self._open.chat
         if self._asked is not None:
             raise KvchatError("a summary is being written", "wait for it, or /summary drop stops it")
+        if ready.remote is not None:
+            raise KvchatError(f"{ready.remote.host} is not asked for summaries", "a model of this machine writes one")
         if not ready.cache.pages:
             raise KvchatError("this model has no room beside the chat", "take another overflow policy")
         asked = self._asked = _Asked(new_ulid(), ready.model.name)

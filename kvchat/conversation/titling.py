@@ -30,15 +30,20 @@ class Titling:
         self._asked: str | None = None
         self._none = False  # the model has no title for this chat
 
-    def ask(self) -> None:
-        """Have a title written, if the chat has none but its first message."""
-        chat, begun = self._open.chat, self._open.messages[:2]
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the chat has an answer but no title except its first message, and the model was not asked in vain."""
+        begun = self._open.messages[:2]
         answered = len(begun) == 2 and bool(begun[1].text.strip()) and begun[1].finish in _DONE
-        if self._none or not answered or chat.title_by != "message" or self._backend.ready is None:
+        return answered and not self._none and self._open.chat.title_by == "message"
+
+    def ask(self) -> None:
+        """Have a title written, if one is wanted."""
+        if not self.is_wanted or self._backend.ready is None:
             return
         self._asked = new_ulid()
-        messages = tuple(PromptMessage(message.role, message.text) for message in begun)
-        self._backend.title(Title(self._asked, messages, chat.clock))
+        messages = tuple(PromptMessage(message.role, message.text) for message in self._open.messages[:2])
+        self._backend.title(Title(self._asked, messages, self._open.chat.clock))
 
     def take(self, event: Titled) -> bool:
         """Takes over an answer. False: it is about another chat, came too late, or is no title."""

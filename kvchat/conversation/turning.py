@@ -24,6 +24,7 @@ from kvchat.backend.protocol import (
     TextDelta,
     TurnEvent,
     TurnFinished,
+    Waits,
 )
 from kvchat.backend.values import Failure, FinishReason, Usage
 from kvchat.chats.ids import new_ulid
@@ -31,9 +32,10 @@ from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Chat, Message
 from kvchat.conversation.growing import GrowingReply
-from kvchat.conversation.handover import HandOver, Turn
+from kvchat.conversation.handover import Beside, HandOver, Turn
 from kvchat.conversation.open_chat import OpenChat
-from kvchat.conversation.turns import LiveTurn, Options, TurnPlan, read_usage
+from kvchat.conversation.prefixes import count_use
+from kvchat.conversation.turns import LiveTurn, Options, TurnPlan, read_usage, told_sampling
 from kvchat.errors import KvchatError
 
 PARTIAL_SECONDS = 0.5  # between two commits of a reply that is being written
@@ -79,8 +81,34 @@ class Turning:
         edited: bool = False,
     ) -> Future[None]:
         """Starts the turn whose branch is `messages`, of which `new` are not on disk and `past` are for the engine."""
-        reply = messages[-1]
-        turn_id, ready, before = new_ulid(), self._backend.ready, (self._open.chat, self._open.branch)
+        ready = self._backend.ready
+        hand_over = self.prepare(chat, messages, new, past, options, ready, edited=edited)
+        chat = self._open.chat
+
+        def change(store: ChatStore) -> None:
+            if new:
+                store.add_turn(chat, new)
+            else:
+                store.reopen(chat, messages[-1].id)
+
+        saved = self._store.run(lambda store: hand_over.commit(store, change, ready))
+        saved.add_done_callback(hand_over.give_up)
+        return saved
+
+    def prepare(
+        self,
+        chat: Chat,
+        messages: tuple[Message, ...],
+        new: tuple[Message, ...],
+        past: tuple[Message, ...],
+        options: Options,
+        ready: Ready | None,
+        *,
+        edited: bool = False,
+        beside: Beside | None = None,
+    ) -> HandOver:
+        """As `begin`, for a caller that commits, with what it commits to. `ready`: the backend's."""
+        reply, turn_id, before = messages[-1], new_ulid(), (self._open.chat, self._open.branch)
         self._open.branch = self._open.grown(messages, len(new))
         self._open.chat = chat = replace(chat, head=reply.id, updated=time.time(), deleted_at=None)
         self.live = LiveTurn(turn_id, reply.id, time.monotonic())
@@ -93,19 +121,38 @@ class Turning:
             continue_reply=past[-1].id == reply.id,
             edited=edited,
             summarized=read.summary is not None or self._open.unsummarized,
+            alternative_of=None if beside is None else beside.leader,
         )
         hand_over = HandOver(self._backend, plan)
-        self._turn = Turn(hand_over, f"reply {reply.id}", *before, read.system, ready, GrowingReply(reply.text))
+        reply_key = f"reply {reply.id}"
+        self._turn = Turn(hand_over, reply_key, *before, read.system, ready, GrowingReply(reply.text), beside)
+        return hand_over
 
-        def change(store: ChatStore) -> None:
-            if new:
-                store.add_turn(chat, new)
-            else:
-                store.reopen(chat, reply.id)
+    @property
+    def reply(self) -> Message:
+        """The last message of the branch, as it is by now."""
+        self.catch_up()
+        return self._open.messages[-1]
 
-        saved = self._store.run(lambda store: hand_over.commit(store, change, ready))
-        saved.add_done_callback(hand_over.give_up)
-        return saved
+    @property
+    def tokens(self) -> int:
+        """So many tokens have come of the reply of the last turn."""
+        return 0 if self._turn is None else self._turn.reply.count
+
+    @property
+    def taken_back(self) -> bool:
+        """Whether the last turn could not even begin, or there was none."""
+        return self._turn is None
+
+    def has(self, message_id: str) -> bool:
+        """Whether a message is in the branch."""
+        return message_id in self._open.branch.siblings
+
+    def move(self, opened: OpenChat) -> None:
+        """The branch of the turn is shown in `opened` from now on, and written there."""
+        self.catch_up()
+        opened.adopt(self._open.chat, self._open.branch)
+        self._open = opened
 
     def stop(self) -> None:
         """Stops the turn that is going on. One that the backend has ends with its TurnFinished, another one at once."""
@@ -145,9 +192,11 @@ class Turning:
 
     def _advance(self, event: TurnEvent, live: LiveTurn, turn: Turn) -> None:
         match event:
+            case Waits():
+                self.live = replace(live, waiting=event.reason)
             case PromptReady():
                 self._keep_segments(event, turn)
-                self.live = replace(live, phase="prompt", system_tokens=event.system_tokens)
+                self.live = replace(live, phase="prompt", system_tokens=event.system_tokens, waiting="")
             case Restored():
                 self.live = replace(live, phase="prefill", restored=event, away=0)
             case PromptProgress():
@@ -227,12 +276,20 @@ class Turning:
             so_far,
             finish=reason,
             model=turn.model or so_far.model,
-            usage=so_far.usage if usage is None else json.dumps(asdict(_added(usage, read_usage(so_far)))),
+            usage=so_far.usage if usage is None else _told(_added(usage, read_usage(so_far)), turn.beside),
         )
         self._open.replace_last(reply)
         self._open.chat = replace(self._open.chat, updated=now, model=reply.model or self._open.chat.model)
         self.live = None
+        alone = turn.beside is None or turn.beside.leader is None
+        if usage is not None and turn.ready is not None and alone:
+            count_use(self._store, self._open.chat, self._open.messages, usage, turn.ready)
         self._store.debounce(turn.write_key, 0, turn.hand_over.finish, reply, now, turn.reply_ids)
+
+
+def _told(usage: Usage, beside: Beside | None) -> str:
+    """As it is kept with the reply."""
+    return json.dumps(asdict(usage) | ({} if beside is None else told_sampling(beside.sampling)))
 
 
 def _added(usage: Usage, before: Usage | None) -> Usage:

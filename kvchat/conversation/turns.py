@@ -24,7 +24,8 @@ _ENDLESS = 1 << 62  # more tokens, bytes or seconds than there are
 class LiveTurn:
     """The turn that is going on. `message` is the id of the reply, `started` the reading of time.monotonic() at the
     request. Of the prompt, `system_tokens` are the system prompt; of the reply so far, `thought` tokens are reasoning.
-    Meanwhile `evicted` tokens have left the full context, `away` of them since `restored` was told.
+    Meanwhile `evicted` tokens have left the full context, `away` of them since `restored` was told. `waiting`: why it
+    cannot begin beside the turns that run, in words for a person; "" where nothing is said to be in its way.
 
     `phase`: "queued" (not begun), "prompt" (tokenized, restoring), "prefill" (computing), "decode" (text comes).
     """
@@ -40,6 +41,7 @@ class LiveTurn:
     drafted: Drafted | None = None
     evicted: int = 0
     away: int = 0
+    waiting: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +53,15 @@ class Options:
     keep_kv: bool
     draft: DraftMode = "auto"
     overflow: OverflowPolicy = "stop"
+    incognito: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TurnPlan:
     """One request before the token ids of its past are known. `messages` begin with the first user message and end with
     the last one that the engine reads, `edited` says that the last one replaces another. `summarized`: a summary stands
-    in the system prompt of `chat`, in place of others before them, or did until it was taken back."""
+    in the system prompt of `chat`, in place of others before them, or did until it was taken back. `alternative_of` as
+    in `Generate`."""
 
     turn: str
     chat: Chat
@@ -66,6 +70,7 @@ class TurnPlan:
     continue_reply: bool = False
     edited: bool = False
     summarized: bool = False
+    alternative_of: str | None = None
 
 
 def read_usage(message: Message) -> Usage | None:
@@ -74,6 +79,21 @@ def read_usage(message: Message) -> Usage | None:
     stored, plain = stored_object(message.usage), Usage()
     names = [each.name for each in fields(Usage) if _fits(getattr(plain, each.name), stored.get(each.name))]
     return replace(plain, **{name: stored[name] for name in names}) if stored else None
+
+
+def told_sampling(sampling: Sampling) -> dict[str, float | int]:
+    """What is kept with a reply, beside its usage, of how it was sampled: what it differs in from others like it."""
+    told: dict[str, float | int] = {"temperature": sampling.temperature}
+    return told if sampling.seed is None else told | {"seed": sampling.seed}
+
+
+def read_sampling(message: Message) -> tuple[float, int | None] | None:
+    """Temperature and seed of a reply that was one of several; None for any other."""
+    stored = stored_object(message.usage)
+    temperature, seed = stored.get("temperature"), stored.get("seed")
+    if not _fits(0.0, temperature):
+        return None
+    return float(stored["temperature"]), seed if _fits(0, seed) else None
 
 
 def _fits(default: object, value: object) -> bool:
@@ -101,6 +121,7 @@ def request(plan: TurnPlan, text_key: str, known: Mapping[str, KnownIds]) -> Gen
         history=plan.options.history,
         clock=plan.chat.clock,
         keep_kv=plan.options.keep_kv,
+        incognito=plan.options.incognito,
         continue_reply=plan.continue_reply,
         past_cut="edited" if plan.edited else _cut(plan, text_key, known),
         draft=plan.options.draft,
@@ -108,6 +129,7 @@ def request(plan: TurnPlan, text_key: str, known: Mapping[str, KnownIds]) -> Gen
         evictions=evictions(plan.messages, known),
         overflow=plan.options.overflow,
         pinned=tuple(number for number, m in enumerate(plan.messages, len(system)) if m.pinned),
+        alternative_of=plan.alternative_of,
     )
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from kvchat.backend.protocol import Title, Titled
 from kvchat.backend.values import PromptMessage, Sampling
-from kvchat.engine.context import Context
 from kvchat.engine.history import build_prompt
 from kvchat.engine.model import Model
 from kvchat.engine.sampling import Sampler
+from kvchat.engine.seat import Seat
 from kvchat.engine.titles import BEGUN, MOST_TOKENS, question, title_from
 from kvchat.errors import KvchatError
 
@@ -23,13 +23,14 @@ STEP = 64  # tokens of one computation: whoever wants the engine does not wait f
 class TitleJob:
     """A title in the making. Every `advance` computes a little of it."""
 
-    def __init__(self, command: Title, model: Model, context: Context) -> None:
+    def __init__(self, command: Title, model: Model, seat: Seat) -> None:
         """KvchatError when the template does not take the question, or there is no scratch sequence."""
         if not model.geometry.kept:
             raise KvchatError("this model has no room beside the chat", "the title stays as it is")
         self.turn = command.turn
         self._model = model
-        self._context = context
+        self._seat = seat
+        self._context = seat.context
         prompt = build_prompt(
             (PromptMessage("user", question(command.messages)), PromptMessage("assistant", BEGUN)),
             template=model.template,
@@ -52,7 +53,7 @@ class TitleJob:
         self._sampler.close()
 
     def _run(self, ids: Sequence[int]) -> Iterator[Titled | None]:
-        if self._context.memory.length + len(ids) + MOST_TOKENS > self._context.cells:
+        if not self._seat.make_room(len(ids) + MOST_TOKENS, self._seat.front):
             yield Titled(self.turn, "")
             return
         for start in range(0, len(ids), STEP):

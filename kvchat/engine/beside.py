@@ -45,7 +45,7 @@ class Beside:
         """Make a title, in place of one that is being made."""
         self.give_way()
         try:
-            self._title = TitleJob(command, self._model, seat.context)
+            self._title = TitleJob(command, self._model, seat)
         except KvchatError:  # no title is no loss
             self._emit(Titled(command.turn, ""))
 

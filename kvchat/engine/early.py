@@ -45,6 +45,10 @@ class Early:
         """What will be read behind the first `committed` tokens belongs to no message yet."""
         self._committed = committed
 
+    def commit(self) -> None:
+        """All that is there is a part of messages."""
+        self._committed = None
+
     def read(self, start: int, end: int) -> None:
         """The tokens [start, end) were just computed."""
         self._read = joined([*self._read, (start, end)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvchat.backend.choices import Favour
+from kvchat.backend.values import Favour
 
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)  # tokens of prompts in a step
 FACTORS: dict[Favour, float] = {"answers": 2.0, "balanced": 4.0}

@@ -34,25 +34,35 @@ class PinJob:
     """A prefix in the making. `advance` computes a little of it; `suspend` gives the cells back."""
 
     def __init__(self, command: Pin, model: Model) -> None:
-        """KvchatError when the template does not take the system prompt, or nothing of the model can be kept."""
+        """KvchatError when nothing of the model can be kept."""
         if not model.geometry.kept:
             raise KvchatError("the state of this model cannot be kept on disk", "its prompts are computed each time")
         self.turn = command.turn
         self.prefix = command.prefix
+        self._command = command
         self._model = model
-        self._ids = prefix_ids(command.system, command.clock, model)
-        if not self._ids:
-            raise KvchatError("the model's template puts nothing before what a person says", "there is nothing to pin")
+        self._ids: Ids = ()  # until it is begun: a long text takes a while, and answers may be running
         self._reused: int | None = None
+        self._done = 0  # tokens that are in the place
         self._steps: Iterator[Pinning | Pinned] | None = None
         self._place: Place | None = None
         self._seat: Seat | None = None
 
     def advance(self, seat: Seat) -> Pinning | Pinned:
         """One step; Pinned was the last one. Raises Aborted, after which it can go on, or KvchatError."""
-        if self._steps is None or self._seat is not seat:
+        if not self._ids:
+            self._ids = prefix_ids(self._command.system, self._command.clock, self._model)
+        if not self._ids:
+            raise KvchatError("the model's template puts nothing before what a person says", "there is nothing to pin")
+        if self._steps is None or self._seat is not seat or self._is_lost:
             self._seat, self._steps = seat, self._run(seat)
         return next(self._steps)
+
+    @property
+    def _is_lost(self) -> bool:
+        """Whether somebody else has used the place."""
+        ids = () if self._place is None else self._place.cells.ids
+        return len(ids) != self._done or tuple(ids) != self._ids[: self._done]
 
     def suspend(self) -> None:
         """The cells are wanted for something else: what is computed goes to the disk."""
@@ -116,6 +126,7 @@ class PinJob:
         cells.append(tokens, time.perf_counter() - began)
 
     def _told(self, done: int) -> Pinning:
+        self._done = done
         return Pinning(self.turn, done, len(self._ids), self._reused or 0)
 
     def _finished(self, seat: Seat, store: PageStore, saver: Saver, cells: Cells) -> Pinned:

@@ -15,7 +15,7 @@ from kvchat.engine.divergence import Logits
 from kvchat.engine.writing import Account, PageWriter, Saved
 from kvchat.errors import KvchatError
 from kvchat.formats.page import Kind
-from kvchat.formats.past import Range
+from kvchat.formats.past import Past, Range, shared
 from kvchat.formats.rows import Part, Rows
 from kvchat.kv.store import PAGE_TOKENS, Checkpoint, NewPage, NewRows, PageStore
 
@@ -45,6 +45,7 @@ class Saver:
         self._labels = dict(labels)
         self._logits_after = logits_after
         self.apart = False  # part-filled pages are wanted as they are, also where a longer one begins with one of them
+        self._has_begun = False  # the turn that begins has handed out pages already
         self._late: list[Snapshot] = []  # states for which there was no room in the queue
         memory = cells.memory  # rows of a window cannot wait: they leave the cells
         self._at_once = PAGES_AT_ONCE if memory.recurrent and not memory.window else 1
@@ -56,7 +57,9 @@ class Saver:
     def begin(self) -> None:
         """A turn begins, its restore is over: the chain that the cells hold now is not to be evicted, and checkpoints
         that are too many go."""
-        self._writer.begin(self._account)
+        if not self._has_begun:
+            self._writer.begin(self._account)
+        self._has_begun = False
         self._late = []
         pages = [self._cells.key(page) for page in range(len(self._cells.closed(len(self._cells))))]
         checkpoints: list[Checkpoint] = []
@@ -65,6 +68,17 @@ class Saver:
             self._store.drop(surplus(checkpoints))
         # Of the checkpoints only the one that this turn goes on from: a small budget must have room for those to come.
         self._writer.protect(self._account, [*pages, *(checkpoint.key for checkpoint in checkpoints[-1:])])
+
+    def take_early(self, wanted: Past) -> None:
+        """What was read while the person typed is a part of `wanted`, the prompt of a turn, now. Of a window, hand out
+        its full pages: rows that no later token looks at go when the turn puts it in order."""
+        cells = self._cells
+        if cells.memory.window and cells.early.ranges:
+            cells.truncate(cells.reachable(*shared(cells.past, wanted)))
+            cells.early.commit()
+            self._writer.begin(self._account)
+            self._has_begun = True
+            self.advance(len(cells))
 
     def advance(self, end: int) -> None:
         """Hand out full pages of the first `end` tokens that are not on disk yet, as far as the disk keeps up."""

@@ -124,7 +124,8 @@ class Seat:
         def worth(place: Place) -> tuple[int, bool, int]:
             found, there = _common(place.cells, past), len(place.cells)
             # what another chat needs is left to it while there is a place without, where the same can be shared
-            return 0 if self.taken and 2 * found < there else found, not there, -place.used
+            anothers = (self.taken or not place.is_kept) and 2 * found < there
+            return 0 if anothers else found, not there, -place.used
 
         return max(free, key=worth, default=None)
 
@@ -170,10 +171,11 @@ class Seat:
         return True
 
     def give_up_one(self, wanted: Place | None = None) -> bool:
-        """Have an idle place give its cells back, the one that was used longest ago. False: none has any."""
+        """Have an idle place give its cells back: first those that are on disk, too, the one that was used longest ago.
+        False: none has any."""
         idle = [place for place in self.places if place not in self.taken and place is not wanted and len(place.cells)]
         if idle:
-            min(idle, key=lambda place: place.used).release()
+            min(idle, key=lambda place: (not place.is_kept, place.used)).release()
         return bool(idle)
 
     def forget(self) -> None:

@@ -15,7 +15,7 @@ from kvchat.backend.values import PromptMessage, Sampling
 from kvchat.engine.context import Context
 from kvchat.engine.evicting import excess, prompt_past
 from kvchat.engine.history import build_prompt
-from kvchat.engine.memory import CHAT, SCRATCH
+from kvchat.engine.memory import SCRATCH
 from kvchat.engine.model import Model
 from kvchat.engine.sampling import Sampler
 from kvchat.engine.seat import Seat
@@ -117,7 +117,7 @@ class SummaryJob:
         chat = self._past.upto(self._known)
         there = self._there(seat, chat)
         fits = self._fits(seat, there)
-        if not seat.context.memory.recurrent and excess(chat, seat.context.cells) <= 0:
+        if not seat.cells.memory.recurrent and excess(chat, seat.context.cells) <= 0:
             start = seat.reuser.plan(chat, self._known)
             if not fits or start.end > there:
                 seat.reuser.warm(chat)
@@ -133,13 +133,13 @@ class SummaryJob:
                 "a larger context, or another overflow policy",
             )
         if there:
-            seat.context.native.share(CHAT, SCRATCH, 0, there)
+            seat.context.native.share(seat.front.track.sequence, SCRATCH, 0, there)
         self._shared = max(self._shared, there)
         return self._rest(there)
 
     def _there(self, seat: Seat, chat: Past) -> int:
         """So many tokens the cells hold as the summary needs them. A recurrent state is only that of its end."""
-        memory, cells = seat.context.memory, seat.cells
+        memory, cells = seat.cells.memory, seat.cells
         if memory.recurrent:
             return 0
         same, stand = shared(cells.past, chat)
@@ -155,7 +155,7 @@ class SummaryJob:
 
     def _fits(self, seat: Seat, there: int) -> bool:
         needed = len(self._rest(there)) + self._most - len(self._written)
-        return seat.cells.live + needed <= seat.context.cells
+        return seat.make_room(needed, seat.front)
 
     # ---------------------------------------------------------------- its end
 

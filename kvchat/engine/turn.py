@@ -155,6 +155,8 @@ class Turn:
         request, prompt = self.request, self._asked.prompt
         past = self._numbering.position(min(prompt.past, computed_before(request.messages)))
         wanted = self._past if self._renumber_at is None else self._past.upto(self._renumber_at + 1)
+        if self._saver is not None:
+            self._saver.take_early(wanted)
         joins = request.alternative_of is not None
         reuse = self._reuser.prepare(wanted, past, keep=request.keep_kv, joins=joins)
         self._prepared = True

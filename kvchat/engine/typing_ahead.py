@@ -140,7 +140,7 @@ class TypingAhead:
         tokens = stable_part(asked.prompt.ids, last.text, build, done=command.done)
         end = asked.numbering.position(tokens)
         committed = min(end, asked.numbering.position(sum(map(len, asked.prompt.segments[:-1]))))
-        limit = min(end, committed + seat.context.chunk) if memory.window else end
+        limit = min(end, committed + _slack(seat)) if memory.window else end
         return _Draft(command, asked.past.upto(end), committed, limit, why=_why_not(command, asked, seat))
 
     # ---------------------------------------------------------------- reading
@@ -151,7 +151,7 @@ class TypingAhead:
             return replace(draft, why=_ALONE)
         seat.enter(place)
         cells, restored = place.cells, 0
-        if draft.uses_disk:
+        if draft.uses_disk and not _holds_early(place, draft):
             restored = place.reuser.warm(draft.wanted).pages
         else:
             cells.truncate(_found(draft, place))
@@ -227,9 +227,23 @@ def _why_not(command: ReadAhead, asked: Asked, seat: Seat) -> str:
     return ""
 
 
+def _slack(seat: Seat) -> int:
+    """So many tokens can be read behind a window that is still needed, before the first of its rows is written over:
+    a chat that is alone has the cells of all sequences, and those of a batch."""
+    context = seat.context
+    return seat.model.geometry.window * (context.native.sequences - 1) + context.chunk
+
+
 def _holds_start(place: Place, stable: Past) -> bool:
     """Whether nothing but the beginning of the draft is in the cells."""
     return shared(place.cells.past, stable)[0] == len(place.cells)
+
+
+def _holds_early(place: Place, draft: _Draft) -> bool:
+    """Whether tokens that were read before are to stay, and no page has more: to put a window in order would take rows
+    that lead back to what is committed."""
+    found = _found(draft, place)
+    return place.cells.early.used(found) > 0 and found <= len(place.cells)
 
 
 def _found(draft: _Draft, place: Place) -> int:

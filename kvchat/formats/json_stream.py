@@ -14,6 +14,7 @@ from typing import TextIO
 
 from kvchat.errors import FormatError
 
+LONGEST_VALUE = 32 << 20  # characters; what they become takes up to twenty times as many bytes
 _PIECE = 1 << 20  # characters
 _NEAR = 16  # characters from the end of what was read: an error there may be only that
 _SPACE = re.compile(r"[\s,\x1e]*")
@@ -30,7 +31,8 @@ class BrokenJson:
 
 
 def json_values(stream: TextIO) -> Iterator[object]:
-    """The values in a text; a BrokenJson in place of each that is none. FormatError for what does not even begin so."""
+    """The values in a text; a BrokenJson in place of each that is none. FormatError for what does not even begin so,
+    and where a value is too long to be held."""
     return _Values(stream).read()
 
 
@@ -106,6 +108,8 @@ class _Values:
         if self._ended:
             return False
         self._text, self._at = self._text[self._at :], 0
+        if len(self._text) > LONGEST_VALUE:
+            raise FormatError(f"a value in it has more than {LONGEST_VALUE >> 20} million characters")
         piece = self._stream.read(max(_PIECE, len(self._text)))
         self._text += piece
         self._ended = not piece

@@ -21,6 +21,8 @@ from kvchat.formats.transcript_json import MARK, read_json
 from kvchat.formats.transcript_llama import read_llama
 
 LARGEST = 1 << 30  # bytes of a file, or of one in an archive
+LARGEST_IN_ALL = 4 << 30  # bytes of all that is read of an archive
+MOST_MESSAGES = 100_000  # of one conversation
 _ZIP = b"PK\x03\x04"
 _UNKNOWN = "it is no conversation of kvchat, ChatGPT or llama.cpp's server"
 
@@ -40,11 +42,15 @@ def _archive(file: BinaryIO) -> Iterator[Transcript | Broken]:
     """What else is in an archive, such as the account of a person, is passed over."""
     try:
         with zipfile.ZipFile(file) as archive:
+            left = LARGEST_IN_ALL
             for member in archive.infolist():
                 if not member.filename.lower().endswith((".json", ".jsonl")):
                     continue
                 if member.file_size > LARGEST:
-                    raise FormatError(f"{clean_line(member.filename)} in it is too large")
+                    raise FormatError(f"{clean_line(member.filename)[:200]} in it is too large")
+                left -= member.file_size  # more than it says is never read of it
+                if left < 0:
+                    raise FormatError("what is packed in it is too large")
                 with archive.open(member) as stream:
                     yield from (found for found in _text(stream) if found != Broken("", _UNKNOWN))
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
@@ -80,6 +86,9 @@ def _conversation(value: object) -> Transcript | Broken:
 
 
 def _known(value: dict[str, Any]) -> Transcript | None:
+    parts = (value.get("messages"), value.get("mapping"))
+    if any(len(part) > MOST_MESSAGES for part in parts if isinstance(part, list | dict)):
+        raise FormatError(f"it has more than {MOST_MESSAGES:,} messages")
     if MARK in value:
         return read_json(value)
     if "mapping" in value:

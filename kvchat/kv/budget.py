@@ -39,7 +39,7 @@ def make_room(
         if not victims:
             raise StoreUnwritable(
                 "KV is not saved: the budget of the page store is used up by what may not be deleted",
-                "raise --kv-budget",
+                "raise --kv-budget, or let a pinned prefix go",
             )
         for row in victims:
             if excess <= 0:

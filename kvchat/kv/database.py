@@ -75,6 +75,19 @@ class Database:
             except sqlite3.Error as error:
                 raise _unwritable(error) from error
 
+    def rewrite(self) -> None:
+        """Leave no byte of rows that are gone in the file and its log. Raises StoreUnwritable."""
+        with self._lock:
+            try:
+                self._need_open()
+                self._connection.execute("PRAGMA temp_store = MEMORY")
+                self._connection.execute("VACUUM")
+                busy = self._connection.execute("PRAGMA wal_checkpoint (TRUNCATE)").fetchone()[0]
+            except sqlite3.Error as error:
+                raise _unwritable(error) from error
+        if busy:
+            raise StoreUnwritable("the index of the KV store is in use elsewhere", "close other programs that use it")
+
     def _attempt(self, work: Work[T], *, writing: bool) -> T:
         """Do `work`, again after a repair if that is what it needs. Raises sqlite3.Error."""
         self._need_open()

@@ -47,6 +47,7 @@ class PageFolder:
     """The page files of one store. Holds no state but its path, so any number may exist side by side."""
 
     def __init__(self, folder: Path) -> None:
+        self.root = folder
         self.index_file = folder / "index.db"
         self.lock_file = folder / "index.lock"
         self.damaged = folder / "damaged"
@@ -70,8 +71,8 @@ class PageFolder:
             described = self._pages / namespace.id / NAMESPACE_FILE
             text = namespace.dumps().encode()
             if not described.is_file() or described.read_bytes() != text:
-                _write_file(described, [memoryview(text)])
-            _write_file(target, parts)
+                write_file(described, [memoryview(text)])
+            write_file(target, parts)
         except OSError as error:
             raise StoreUnwritable.because(error) from error
         return sum(part.nbytes for part in parts)
@@ -142,7 +143,8 @@ def make_private(folder: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
 
 
-def _write_file(target: Path, parts: Sequence[memoryview]) -> None:
+def write_file(target: Path, parts: Sequence[memoryview]) -> None:
+    """Write a file of mode 0600 under a temporary name and rename it. Raises OSError."""
     make_private(target.parent)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.{next(_counter)}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

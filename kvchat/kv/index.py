@@ -14,21 +14,30 @@ from typing import Any
 from kvchat.errors import FormatError
 from kvchat.kv.database import Database
 from kvchat.kv.folder import PageFolder
+from kvchat.kv.pins import Pin, PinFolder
 from kvchat.kv.rows import LATEST, LONGEST, MOST, Row, check_row, scan
 
-VERSION = 5
+VERSION = 6
 
 _COLUMNS = ", ".join(field.name for field in fields(Row))
 _SELECT = f"SELECT {_COLUMNS} FROM pages"  # noqa: S608 (constants only)
+_IS_PINNED = "EXISTS (SELECT 1 FROM pins WHERE pins.namespace = {} AND pins.key = {})"
+_VALUES = [f"?{number}" for number in range(1, len(fields(Row)) + 1)]
 _INSERT = (
-    f"INSERT INTO pages ({_COLUMNS}) VALUES ({', '.join('?' * len(fields(Row)))}) "  # noqa: S608
+    f"INSERT INTO pages ({_COLUMNS}) VALUES "  # noqa: S608
+    f"({', '.join(_VALUES[:-1])}, {_VALUES[-1]} OR {_IS_PINNED.format('?1', '?2')}) "
     "ON CONFLICT (namespace, key) DO UPDATE SET kind = excluded.kind, parent = excluded.parent, "
     "tag = excluded.tag, ids = excluded.ids, position = excluded.position, complete = excluded.complete, "
     "bytes = excluded.bytes, seconds = excluded.seconds, last_use = max(last_use, excluded.last_use), "
     "after = excluded.after"
 )
+_SET_PINNED = f"UPDATE pages SET pinned = {_IS_PINNED.format('?1', '?2')} WHERE namespace = ?1 AND key = ?2"  # noqa: S608
 _SCHEMA = (
     "DROP TABLE IF EXISTS pages",
+    "DROP TABLE IF EXISTS pins",
+    """CREATE TABLE pins (
+        prefix TEXT NOT NULL, namespace TEXT NOT NULL, key BLOB NOT NULL, PRIMARY KEY (namespace, key, prefix)
+    ) WITHOUT ROWID""",
     f"""CREATE TABLE pages (
         namespace TEXT NOT NULL CHECK (typeof(namespace) = 'text' AND length(namespace) = 16),
         key BLOB NOT NULL CHECK (typeof(key) = 'blob' AND length(key) = 32),
@@ -73,6 +82,8 @@ class PageIndex:
         def fill(connection: sqlite3.Connection) -> None:
             for statement in _SCHEMA:
                 connection.execute(statement)
+            for pin in PinFolder(folder.root).read():
+                _put_pin(connection, pin)
             connection.executemany(_INSERT, (astuple(row) for row in scan(folder)))
 
         self._database = Database(folder.index_file, folder.lock_file, VERSION, fill)
@@ -161,6 +172,10 @@ class PageIndex:
         query = "DELETE FROM pages WHERE namespace = ? AND key = ?"
         self._database.write(lambda connection: connection.executemany(query, rows))
 
+    def rewrite(self) -> None:
+        """Leave no byte of pages that were removed in the file. Raises StoreUnwritable."""
+        self._database.rewrite()
+
     def used(self, namespace: str, saved: Sequence[tuple[bytes, float]], now: float) -> None:
         """Pages (key, seconds that they saved) were just reused."""
         query = (
@@ -176,12 +191,55 @@ class PageIndex:
         values = [(now, draft, namespace, key) for key in keys]
         self._database.write(lambda connection: connection.executemany(query, values))
 
+    def pin(self, pin: Pin) -> None:
+        """Pages that are not evicted from now on, whenever they are there, in place of those that the prefix had in the
+        namespace."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            _unpin(connection, pin.prefix, pin.namespace)
+            _put_pin(connection, pin)
+            connection.executemany(_SET_PINNED, [(pin.namespace, key) for key in pin.keys])
+
+        self._database.write(work)
+
+    def renew_pins(self, pins: Sequence[Pin]) -> None:
+        """These are all pins, whatever was known before. Nothing is written where that is so already."""
+        query = "SELECT prefix, namespace, key FROM pins"
+        nothing: set[tuple[str, str, bytes]] = set()
+        known = self._database.read(lambda connection: set(connection.execute(query)), nothing)
+        if known == {(pin.prefix, pin.namespace, key) for pin in pins for key in pin.keys}:
+            return
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM pins")
+            for pin in pins:
+                _put_pin(connection, pin)
+            connection.execute(f"UPDATE pages SET pinned = {_IS_PINNED.format('pages.namespace', 'pages.key')}")  # noqa: S608
+
+        self._database.write(work)
+
+    def unpin(self, prefix: str, namespace: str) -> None:
+        """What a prefix had in a namespace may go, unless another one has it too."""
+        self._database.write(lambda connection: _unpin(connection, prefix, namespace))
+
     def _siblings(self, namespace: str, parent: bytes, tag: str, condition: str, *values: object) -> list[Row]:
         where = f"WHERE namespace = ? AND parent = ? AND kind = 'page' AND tag = ? {condition}"
         return self._select(where, namespace, parent, tag, *values)
 
     def _select(self, condition: str, *values: object) -> list[Row]:
         return self._database.read(lambda connection: _rows(connection.execute(f"{_SELECT} {condition}", values)), [])
+
+
+def _put_pin(connection: sqlite3.Connection, pin: Pin) -> None:
+    values = [(pin.prefix, pin.namespace, key) for key in pin.keys]
+    connection.executemany("INSERT OR IGNORE INTO pins (prefix, namespace, key) VALUES (?, ?, ?)", values)
+
+
+def _unpin(connection: sqlite3.Connection, prefix: str, namespace: str) -> None:
+    which = "FROM pins WHERE prefix = ? AND namespace = ?"
+    keys = connection.execute(f"SELECT key {which}", (prefix, namespace)).fetchall()
+    connection.execute(f"DELETE {which}", (prefix, namespace))
+    connection.executemany(_SET_PINNED, [(namespace, key) for (key,) in keys])
 
 
 def _rows(cursor: sqlite3.Cursor) -> list[Row]:

@@ -14,24 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from kvchat.errors import FormatError
-from kvchat.formats.page import (
-    LayerGroup,
-    OtherVersionError,
-    PageHeader,
-    encode_header,
-    pack_ids,
-    payload_checksum,
-)
+from kvchat.formats.page import OtherVersionError, PageHeader, encode_header, pack_ids
 from kvchat.formats.past import Eviction
 from kvchat.kv.budget import effective_budget, make_room
 from kvchat.kv.folder import PageFolder
 from kvchat.kv.index import PageIndex
 from kvchat.kv.matching import NO_DETOUR, PAGE_TOKENS, Checkpoint, Detour, Hit, Match, longest_prefix, reachable
 from kvchat.kv.namespace import Namespace
-from kvchat.kv.newpage import NewPage, NewRows
+from kvchat.kv.newpage import NewPage, NewRows, header_of
 from kvchat.kv.pagefile import Wanted, opened, read_header, read_rows, verify_payload
+from kvchat.kv.pins import Pin, PinFolder
 from kvchat.kv.problems import PageDamaged, PageMissing, StoreUnwritable
-from kvchat.kv.rows import AFTER, DRAFT, ROLE, Row, check_name, row_of
+from kvchat.kv.rows import Row, check_name, row_of
 
 __all__ = [
     "PAGE_TOKENS",
@@ -206,14 +200,14 @@ class PageStore:
     def put(self, page: NewPage) -> int:
         """Write a page and return its bytes; 0 when it, or one that begins with it, is there already.
 
-        Part-filled pages that this one begins with are dropped. One that lacks rows of a window gives way to one that
-        has them. Raises StoreUnwritable (disk full, no permission, budget used up by protected pages), and ValueError
-        when the parts do not have the sizes that the layers say.
+        Part-filled pages that this one begins with are dropped, unless they are pinned. One that lacks rows of a window
+        gives way to one that has them. Raises StoreUnwritable (disk full, no permission, budget used up by protected
+        pages), and ValueError when the parts do not have the sizes that the layers say.
         """
-        header = self._header(page)
+        header = header_of(page, self._id, draft=self._draft)
         self._index.need_file()
         row = row_of(header, 0, time.time())
-        if self._is_known(row):
+        if self._is_known(row, apart=page.apart):
             return 0
         shorter = self._replaceable(row)
         before = self._index.get(self._id, header.key)
@@ -237,45 +231,41 @@ class PageStore:
                     self._folder.remove(self._id, checkpoint.key)
                     self._index.remove([(self._id, checkpoint.key)])
 
+    def pin(self, prefix: str, keys: Sequence[bytes], tokens: int) -> int:
+        """Keep these pages and checkpoints, the first `tokens` of a history, for a prefix of this id, until it is
+        unpinned; what it had in this namespace before is let go. Their bytes. Raises StoreUnwritable, also when one of
+        them is not there."""
+        pin = Pin(prefix, self._id, tokens, tuple(keys))
+        self._index.need_file()
+        rows = [self._index.get(self._id, key) for key in keys]
+        if any(row is None for row in rows):
+            raise StoreUnwritable("pages of the prefix are gone again", "is the budget too small? raise --kv-budget")
+        files = PinFolder(self._path)
+        files.write(pin)
+        try:
+            self._index.pin(pin)
+        except StoreUnwritable:
+            files.remove(pin)
+            raise
+        return sum(row.bytes for row in rows if row is not None)
+
     def tidy(self) -> None:
         """Delete what writers that were killed left behind, an hour later. Never fails; lists all folders of pages."""
         self._folder.remove_stale()
 
-    def _header(self, page: NewPage) -> PageHeader:
-        end = page.position + len(page.ids)
-        groups = tuple(
-            LayerGroup(rows.part, rows.layers, end - rows.cells, rows.cells, payload_checksum(rows.parts))
-            for rows in page.groups
-        )
-        for rows, group in zip(page.groups, groups, strict=True):
-            size = sum(part.nbytes for part in rows.parts)
-            if size != group.payload_bytes or rows.cells > len(page.ids):
-                raise ValueError(f"{rows.cells} cells of {size} bytes, the layers have {group.payload_bytes}")
-        if not page.ids:
-            raise ValueError("page without tokens")
-        labels = dict(page.labels) | ({ROLE: DRAFT} if self._draft else {})
-        labels |= {AFTER: page.after.hex()} if page.after else {}
-        return PageHeader(
-            kind=page.kind,
-            namespace=self._id,
-            parent=page.parent,
-            tag=page.tag,
-            ids=page.ids,
-            position=page.position,
-            groups=groups,
-            labels=labels,
-            seconds=page.seconds,
-        )
-
-    def _is_known(self, row: Row) -> bool:
-        """Whether the store has this page, with as many rows, or one that begins with it."""
+    def _is_known(self, row: Row, *, apart: bool) -> bool:
+        """Whether the store has this page, with as many rows, or, unless it is wanted `apart`, one that begins with
+        it."""
         if row.kind == "checkpoint":
             known = self._index.get(self._id, row.key)
             return known is not None and self._is_sound(known)
         missing = row.tokens - row.complete
         beside = self._index.neighbours(self._id, row.parent, row.tag, row.ids)
         return any(
-            old.ids.startswith(row.ids) and old.tokens - old.complete <= missing and self._is_sound(old)
+            old.ids.startswith(row.ids)
+            and not (apart and old.key != row.key)
+            and old.tokens - old.complete <= missing
+            and self._is_sound(old)
             for old in beside
         )
 
@@ -288,7 +278,9 @@ class PageStore:
         return [
             old
             for old in shorter
-            if old.tokens - old.complete >= missing and not self._index.has_children(self._id, old.key)
+            if not old.pinned
+            and old.tokens - old.complete >= missing
+            and not self._index.has_children(self._id, old.key)
         ]
 
     def _is_sound(self, row: Row) -> bool:
@@ -325,13 +317,12 @@ class PageStore:
         make_room(self._folder, self._index, excess, kept, drafts_only=self._draft)
 
     def _enter(self, row: Row, shorter: Sequence[Row]) -> None:
-        """Make a written page known, in place of shorter ones, whose pin and record of use go over to it."""
+        """Make a written page known, in place of shorter ones, whose record of use goes over to it."""
         known = replace(
             row,
             hits=sum(old.hits for old in shorter),
             seconds_saved=sum(old.seconds_saved for old in shorter),
             draft=row.draft and all(old.draft for old in shorter),
-            pinned=any(old.pinned for old in shorter),
         )
         try:
             self._index.add(known, shorter)

@@ -15,6 +15,7 @@ from kvchat.formats.page import OtherVersionError
 from kvchat.kv.folder import FoundFile, PageFolder
 from kvchat.kv.index import PageIndex
 from kvchat.kv.pagefile import opened, read_header, verify_payload
+from kvchat.kv.pins import PinFolder
 from kvchat.kv.rows import Row, check_name, row_of, row_of_other_version
 
 
@@ -52,6 +53,7 @@ def verify(path: Path) -> VerifyReport:
         stale = [(row.namespace, row.key) for row in index.rows() if not folder.has(row.namespace, row.key)]
         if stale:
             index.remove(stale)
+        index.renew_pins(PinFolder(path).read())
     return VerifyReport(**counts, stale=len(stale), temporary=folder.remove_stale())
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,15 +18,15 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 
 from kvchat.chats.store import ChatStore
-from kvchat.chats.thread import StoreThread
+from kvchat.chats.thread import INCOGNITO_GONE, StoreThread
 from kvchat.config import Settings
-from kvchat.paths import Paths
+from kvchat.paths import Paths, close_to_others
 from kvchat.ui.chat_screen import ChatScreen
 from kvchat.ui.desk import Desk
 from kvchat.ui.inbox import Inbox, StoreFailed
 from kvchat.ui.keys import Keys
 from kvchat.ui.keys_file import read_keys
-from kvchat.ui.launch import EngineLink, local_engine, survey
+from kvchat.ui.launch import EngineLink, any_engine, survey
 from kvchat.ui.paste import install
 from kvchat.ui.prompt import Prompt
 from kvchat.ui.terminal import owned_terminal
@@ -46,12 +48,13 @@ def run_app(
     paths: Paths,
     continue_last: bool = False,
     chat_id: str | None = None,
-    engine_factory: EngineFactory = local_engine,
+    engine_factory: EngineFactory = any_engine,
     surveyor: Surveyor = survey,
 ) -> int:
     """Run the app until the person leaves; the exit code. KvchatError: no terminal, no such chat, unusable folders."""
     inbox = Inbox()
-    store = StoreThread(paths.chats_db, lambda error: inbox.post(StoreFailed(error)))
+    chats = None if settings.incognito else paths.chats_db
+    store = StoreThread(chats, lambda error: inbox.post(StoreFailed(error)))
     engine = EngineLink(settings, paths, inbox.post, engine_factory, surveyor)
     desk = Desk(settings, paths, store, engine, inbox)
     try:
@@ -61,7 +64,8 @@ def run_app(
             opening = store.run(ChatStore.resolve, chat_id).result()
         _check_draft(settings, opening)
         engine.want(opening, latest)
-        app = KvchatApp(desk, opening.id if opening else None)
+        remarks = (*close_to_others(paths), *store.run(lambda opened: opened.remarks).result())
+        app = KvchatApp(desk, opening.id if opening else None, remarks)
         install()
         with owned_terminal(paths.log_file.with_name("app.log")):
             app.run(mouse=settings.mouse)
@@ -69,10 +73,13 @@ def run_app(
         inbox.ignore()
         engine.close()
         inbox.take()
+        desk.incognito.close()
         store.close()
     lost = next((news.error for news in inbox.take() if isinstance(news, StoreFailed)), None)
     if lost is not None:  # what the store could not write while it closed will not be written any more
         raise lost
+    if settings.incognito or desk.incognito.used:
+        print(INCOGNITO_GONE, file=sys.stderr)
     return app.return_code or 0
 
 
@@ -99,7 +106,8 @@ class KvchatApp(App[None], inherit_bindings=False):
         Binding("ctrl+q", "quit", "Quit", show=False, priority=True, id="app.quit"),
     ]
 
-    def __init__(self, desk: Desk, opening: str | None) -> None:
+    def __init__(self, desk: Desk, opening: str | None, remarks: Sequence[str] = ()) -> None:
+        """`remarks` are said once, at the start."""
         # Whoever wants no colour gets none: without this the base class would make them grey.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self._desk = desk
@@ -113,7 +121,7 @@ class KvchatApp(App[None], inherit_bindings=False):
         self.stylesheet.set_variables(self.get_css_variables())
         self._keys_file = read_keys(desk.paths.keys_file)
         self.keys = Keys(self._keys_file.wanted)
-        self._remarks = [*self._keys_file.problems, *([remark] if remark else [])]
+        self._remarks = [*remarks, *self._keys_file.problems, *([remark] if remark else [])]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Colours of our own that the other themes do not name."""
@@ -182,14 +190,14 @@ class KvchatApp(App[None], inherit_bindings=False):
         self.push_screen(ModelDetails(event.model, event.models, self._desk.paths.log_file))
 
     async def action_quit(self) -> None:
-        """Leave, the answer that is being written kept."""
-        self.leave(0)
+        """Leave; what becomes of answers that are being written is the person's choice."""
+        self.leave(0, ask=True)
 
-    def leave(self, code: int) -> None:
-        """End the turn that is going on, then the app."""
+    def leave(self, code: int, *, ask: bool = False) -> None:
+        """End the answers that are being written, then the app."""
         screen = self.screen_stack[0]
         assert isinstance(screen, ChatScreen)
-        screen.after_turn(partial(self.exit, return_code=code))
+        screen.leave(partial(self.exit, return_code=code), ask=ask)
 
 
 def _more(count: int) -> list[str]:

@@ -21,6 +21,7 @@ from textual.widgets import Static
 from kvchat.ui.chips import Written
 from kvchat.ui.desk import Desk
 from kvchat.ui.inbox import StoreFailed
+from kvchat.ui.incognito import begun, placeholder
 from kvchat.ui.key_hints import key_text, keys_at, told
 from kvchat.ui.key_names import shown
 from kvchat.ui.launch import Survey, Weighed
@@ -32,6 +33,7 @@ from kvchat.ui.status import StatusLine
 from kvchat.ui.transcript import Transcript
 
 if TYPE_CHECKING:
+    from kvchat.conversation import Conversation
     from kvchat.ui.browse_bar import BrowseBar
     from kvchat.ui.inbox import News
     from kvchat.ui.model_picker import ModelPicker
@@ -81,7 +83,7 @@ class ChatScreen(PartedScreen):
                 welcome = [", ".join(told(parts, keys_at(self), shown)) for parts in WELCOME]
                 yield Transcript(("", "kvchat", "", *welcome), id="transcript")
                 yield ChipLine(id="chip")
-                yield Prompt("Write a message", self._submitted, id="prompt")
+                yield Prompt(placeholder(incognito=self._desk.settings.incognito), self._submitted, id="prompt")
                 yield HintLine(id="hint")
         yield StatusLine(id="status")
 
@@ -108,6 +110,8 @@ class ChatScreen(PartedScreen):
         if self._opening is not None:
             self._chats.open(self._opening)
         else:
+            begun(self.room)
+            self._prefixes.entered()
             self._writing.drafts.entered()
             self._chats.refresh()
 
@@ -133,7 +137,10 @@ class ChatScreen(PartedScreen):
         for news in self._desk.inbox.take():
             self._take(news)
         self.room.sync()
+        self._background.settle()
+        self._ending.settle()
         self._sending.settle()
+        self._alternatives.settle()
 
     def _take(self, news: News) -> None:
         room = self.room
@@ -146,41 +153,57 @@ class ChatScreen(PartedScreen):
             self._engines.apply(news)
             return
         live = room.conversation.live
+        turn = live.turn if live is not None else None
         room.progress.apply(news, self._taken_at)
         room.conversation.apply(news)
-        self._engines.apply(news)
-        self._overflow.apply(news, live.turn if live else None)
+        self._background.apply(news, self._notes.on)
+        self._engines.apply(news, turn)
+        self._overflow.apply(news, turn)
         self._ahead.apply(news)
         self._chats.apply(news)
+        self._purging.apply(news)
+        self._prefixes.apply(news)
         if live is not None and not room.is_busy:
             room.sync()
-            self._turned()
-        for text, kind in self._notes.on(news, live.turn if live else None):
+            self._turned(room.conversation)
+        for text, kind in self._notes.on(news, turn):
             room.sync()
             room.transcript.note(text, kind)
 
-    def _turned(self) -> None:
-        """A turn began or ended."""
+    def _turned(self, conversation: Conversation) -> None:
+        """A turn began or ended in a chat, open or not."""
+        self._engines.keep_choice(conversation)
+        self._chats.refresh()
+        self._background.titles.turned(conversation)
+        if conversation is not self.room.conversation:
+            return
         self._commanding.appearance.turned()
-        self._engines.keep_choice()
         if self.room.sights.marks:  # of what another branch let go, it may be
             self.room.sights.look()
-        self._chats.turned()
         self._ahead.turned()
         self._writing.drafts.keep()
 
-    def _entered(self) -> None:
+    def _entered(self, draft: Written | None) -> None:
         """Another chat is shown."""
+        self.room.prompt.placeholder = placeholder(incognito=self.room.conversation.incognito)
+        begun(self.room)
+        self._prefixes.entered()
         self._browsing.lost()
         self.room.sights.look()
         self._overflow.summaries.entered()
         self._ahead.opened()
-        self._writing.drafts.entered()
+        self._writing.drafts.entered(draft)
         self._back_to_prompt()
 
-    def after_turn(self, then: Callable[[], object]) -> None:
-        """Do something when the turn that is going on has been stopped and its end is known."""
-        self._sending.after_turn(then)
+    def leave(self, then: Callable[[], object], *, ask: bool) -> None:
+        """The app is to end with `then`, when the answers have been finished or stopped as the person decides; without
+        asking, when they were stopped and their ends are known."""
+        if ask:
+            from kvchat.ui.background_question import QUITTING
+
+            self._ending.ask(QUITTING, then)
+        else:
+            self._ending.leave(then)
 
     # ------------------------------------------------------------------ what the widgets say
 
@@ -229,8 +252,8 @@ class ChatScreen(PartedScreen):
     # ------------------------------------------------------------------ keys
 
     def action_stop(self) -> None:
-        """Take back what waits to be sent, else stop the answer."""
-        if not self._sending.take_back():
+        """Do not wait for answers any more, else take back what waits to be sent, else stop the answer."""
+        if not self._ending.stay() and not self._sending.take_back():
             self._sending.stop()
 
     def action_interrupt(self) -> None:
@@ -240,7 +263,7 @@ class ChatScreen(PartedScreen):
         if selected:
             self.app.copy_to_clipboard(selected)
             self.clear_selection()
-        elif self._sending.stop():
+        elif self._ending.hurry() or self._sending.stop():
             return
         elif prompt.text:
             prompt.clear_draft()
@@ -264,6 +287,14 @@ class ChatScreen(PartedScreen):
         self.remove_class("-no-chats")
         self.add_class("-chats")
         self.room.sidebar.take_keyboard()
+
+    def action_jump(self) -> None:
+        """Go to the chat that has answered."""
+        self._chats.jump()
+
+    def action_alternatives(self) -> None:
+        """Several answers to what is written, or to the last message."""
+        self._alternatives.key()
 
     def action_browse(self) -> None:
         """Mark a message."""

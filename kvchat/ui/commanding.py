@@ -16,6 +16,7 @@ from kvchat.ui.engines import Engines
 from kvchat.ui.history_words import history_words
 from kvchat.ui.overflow import Overflow
 from kvchat.ui.pinning import toggle_last
+from kvchat.ui.prefixes import Prefixes
 from kvchat.ui.presets import Presets
 from kvchat.ui.room import Room
 from kvchat.ui.sending import Sending
@@ -36,12 +37,16 @@ class Commanding:
         choose_theme: Callable[[], object],
         overflow: Overflow,
         undo: Callable[[], object],
+        purge: Callable[[str], object],
+        alternatives: Callable[[str], object],
+        prefixes: Prefixes,
     ) -> None:
-        """`choose_theme` is for /theme without a name, `undo` for what its name says."""
+        """`choose_theme` is for /theme without a name, `undo`, `purge` and `alternatives` for what their names say."""
         self._room = room
         self._sending = sending
         self._chats = chats
         self._engines = engines
+        self.prefixes = prefixes
         self.appearance = Appearance(room, choose_theme)
         engine_numbers = {"/context": ("ctx_size", "context"), "/threads": ("threads", "threads")}
         self._commands: dict[str, Callable[[str], object]] = {
@@ -52,15 +57,19 @@ class Commanding:
             "/draft": engines.drafting.command,
             "/kv": lambda _: self.inspect(),
             "/new": chats.new,
+            "/incognito": lambda _: chats.new(incognito=True),
             "/rename": self._rename,
             "/export": self._export,
             "/delete": lambda _: self._delete(),
+            "/purge": purge,
             "/undo": lambda _: undo(),
             "/retry": lambda _: sending.regenerate(),
+            "/alt": alternatives,
             "/edit": lambda _: sending.edit_last(),
             "/continue": lambda _: sending.resume(),
             "/system": self._system,
             "/preset": Presets(room).command,
+            "/prefix": prefixes.command,
             "/settings": engines.settings,
             "/history": self._history,
             "/overflow": overflow.command,
@@ -84,6 +93,8 @@ class Commanding:
                 self._sending.attach(written)
             case slash.Say(text=message):
                 self._sending.send(message)
+            case slash.Command(name="/prefix", argument=argument) if written is not None:
+                self.prefixes.command(argument, written.files)
             case slash.Command(name=name, argument=argument):
                 self._commands[name](argument)
             case slash.Unknown(name=name, nearest=nearest):
@@ -118,7 +129,9 @@ class Commanding:
             self._room.toast("This chat is empty.")
 
     def _delete(self) -> None:
-        if self._room.conversation.messages:
+        if not self._room.desk.keeps(self._room.conversation):
+            self._chats.new()
+        elif self._room.conversation.messages:
             self._chats.trash(self._room.conversation.chat.id)
         else:
             self._room.toast("This chat is empty.")

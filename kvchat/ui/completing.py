@@ -26,6 +26,7 @@ KEYS_UNMARKED = "tab takes  ↑↓ move  {prompt.send} as it is  esc"
 KEYS_WITHOUT = "esc leaves the text"
 FRESH = 5.0  # seconds for which the list of files is taken for what is there
 PATIENCE = 3.0  # seconds that Enter and Tab wait for the list of files
+TAKES_FILES = "/prefix pin "  # begins a command with files behind it
 
 
 class Completing:
@@ -124,7 +125,8 @@ class Completing:
             return None
         row, column = prompt.cursor_location
         line = prompt.document.get_line(row)
-        if prompt.document.get_line(0).startswith("/") and not prompt.is_literal:
+        first = prompt.document.get_line(0)
+        if first.startswith("/") and not prompt.is_literal and not first.startswith(TAKES_FILES):
             return command_offer(line, column, self._values) if row == 0 else None
         at = at_of(line, column, prompt.chips.spans(line))
         if at is None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kvchat.fenced import LARGEST
 from kvchat.ui.chips import FileRef
 from kvchat.ui.completing_commands import MOST, Offer
 from kvchat.ui.files import File, Listing
-from kvchat.ui.files_reading import LARGEST, split_range
+from kvchat.ui.files_reading import split_range
 from kvchat.ui.fuzzy import rank
 from kvchat.ui.meters import size_text
 from kvchat.ui.overlay import Choice

@@ -18,14 +18,15 @@ from kvchat.choosing import choice_of
 from kvchat.config_options import BY_KEY, BadValue, nearest
 from kvchat.conversation import Conversation
 from kvchat.ui.ahead import Ahead
-from kvchat.ui.dialogs import Confirm
+from kvchat.ui.background_ending import Ending
+from kvchat.ui.background_question import APPLYING
 from kvchat.ui.drafting import Drafting
 from kvchat.ui.fitting import Fitting
 from kvchat.ui.launch import Survey, Weighed
 from kvchat.ui.progress import last_usage
 from kvchat.ui.room import Room
 from kvchat.ui.saving_defaults import SAVED, save_chat, save_engine
-from kvchat.ui.sending import Sending
+from kvchat.ui.servers import Servers
 from kvchat.ui.shelf import Shelf, Wish
 from kvchat.ui.wording import sentences
 
@@ -45,17 +46,18 @@ NOT_LOADED = "Nothing was loaded. /settings chooses a model, its cache and its c
 class Engines:
     """Takes wishes to the engine, and what became of them to the person."""
 
-    def __init__(self, room: Room, sending: Sending, ahead: Ahead) -> None:
+    def __init__(self, room: Room, ending: Ending, ahead: Ahead) -> None:
         self._room = room
-        self._sending = sending
+        self._ending = ending
         self._ahead = ahead
         self._survey = Survey()
         self._fitting = Fitting(room)
+        self.servers = Servers(room)
         self.drafting = Drafting(room, lambda: self._survey.models, lambda path: self._change(draft_path=path))
         self.shelf = Shelf(room, lambda: self._survey.models, self._renewed)
 
-    def apply(self, news: News) -> None:
-        """Take over what the engine says."""
+    def apply(self, news: News, turn: str | None = None) -> None:
+        """Take over what the engine says; `turn` is the one that was going on in the open chat."""
         match news:
             case Survey():
                 self._surveyed(news)
@@ -66,7 +68,7 @@ class Engines:
                 self.drafting.apply(news)
             case Previewed() if self._room.conversation.previewed is news:
                 self._show_preview(news)
-            case TurnFinished():
+            case TurnFinished() if news.turn == turn:
                 self.drafting.apply(news)
             case Measuring() | Measured():
                 from kvchat.ui.quality import deliver
@@ -80,7 +82,7 @@ class Engines:
         if found.draft_failure is not None:
             failure = found.draft_failure
             self._room.transcript.note(sentences(failure.message, failure.hint), "warning")
-        if found.chosen is not None or found.failure is not None:
+        if found.chosen is not None or found.remote is not None or found.failure is not None:
             return
         self._room.progress.undecided()
         self._room.sync()
@@ -149,7 +151,7 @@ class Engines:
         from kvchat.ui.settings_store import store_use
 
         room, desk, conversation = self._room, self._room.desk, self._room.conversation
-        folder = desk.paths.kv_folder
+        folder = desk.kv_folder if desk.settings.kv else None
         screen = SettingsScreen(
             desk.engine.ready,
             desk.engine.config,
@@ -158,12 +160,14 @@ class Engines:
             self._preview,
             memory=desk.engine.memory,
             chat=ChatNow(conversation.own, conversation.defaults, conversation.messages),
-            kv_folder=str(folder) if desk.settings.kv else None,
+            kv_folder=str(folder) if folder is not None else None,
             page=page,
             types=types,
+            remotes=self.servers.offered,
         )
         room.screen.app.push_screen(screen, partial(self._take_wish, conversation))
-        room.aside(lambda: store_use(folder), screen.show_store, lambda _: None)
+        if (looked := desk.kv_folder) is not None:
+            room.aside(lambda: store_use(looked), screen.show_store, lambda _: None)
 
     def settings(self, page: str) -> None:
         """`/settings [page]`."""
@@ -219,6 +223,10 @@ class Engines:
         if not name:
             self.open_settings()
             return
+        if self.servers.named(name):
+            if (config := self.servers.config(name)) is not None:
+                self.configure(config)
+            return
 
         draft = self._room.desk.engine.config.draft_path
 
@@ -241,6 +249,8 @@ class Engines:
         if not words:
             self.open_settings()
             return
+        if self.servers.refuse_fields():
+            return
         wrong = [word for word in words if word not in CACHE_TYPES]
         if wrong or len(words) > 2:
             self._room.toast(f"/cache takes one or two of {', '.join(CACHE_TYPES)}: for K, and for V.")
@@ -256,6 +266,8 @@ class Engines:
         """`/context N` and `/threads N`: the option `key`, which is `field` of the configuration."""
         if not text:
             self.open_settings()
+            return
+        if self.servers.refuse_fields():
             return
         try:
             value = BY_KEY[key].read(text)
@@ -289,20 +301,17 @@ class Engines:
             if chosen != engine.config or engine.ready is None:
                 self._apply(chosen)
 
-        self._fitting.consider(config, self._survey.models, taken, otherwise)
+        if config.remote is not None:
+            self.servers.consider(config, config.remote, taken, otherwise)
+        else:
+            self._fitting.consider(config, self._survey.models, taken, otherwise)
 
     def _apply(self, config: EngineConfig) -> None:
-        """Asks first when an answer is being written. One that waits for the engine can."""
-        if not self._room.is_busy or self._room.desk.engine.ready is None:
+        """Asks first when answers are being written. Those that wait for the engine can."""
+        if self._room.desk.engine.ready is None:
             self._go_over(config)
-            return
-
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self._sending.after_turn(lambda: self._go_over(config))
-
-        question = "An answer is being written. It has to stop for this;\nwhat there is of it stays, and can go on."
-        self._room.screen.app.push_screen(Confirm(question, "stop it and apply"), answered)
+        else:
+            self._ending.ask(APPLYING, lambda: self._go_over(config))
 
     def _go_over(self, config: EngineConfig) -> None:
         self._room.told = ""
@@ -310,14 +319,14 @@ class Engines:
         self._room.desk.engine.configure(config)
         self._room.sync()
 
-    def keep_choice(self) -> None:
+    def keep_choice(self, conversation: Conversation) -> None:
         """The chat remembers with what it is run, so that it can be told, and gone back to."""
         room, now = self._room, self._room.desk.engine.config
-        kept = room.conversation.engine_settings
+        kept = conversation.engine_settings
         if kept is not None and kept == choice_of(now):
             return
         room.try_to(
-            lambda: room.conversation.set_engine(choice_of(now)),
+            lambda: conversation.set_engine(choice_of(now)),
             lambda _: None,
             "not kept for this chat",
         )

@@ -37,7 +37,9 @@ def export(room: Room, chat_id: str, form: Form, target: Path | None) -> None:
         write_new(rendered(transcript, form), path)
         return transcript.title, path
 
-    room.wait(room.desk.store.run(write), lambda written: said(*written), failed)
+    shown = room.conversation
+    store = shown.store if shown.chat.id == chat_id else room.desk.store
+    room.wait(store.run(write), lambda written: said(*written), failed)
 
 
 def read_words(words: str) -> tuple[Form, Path | None]:

@@ -8,8 +8,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kvchat.chats.prefixes import Prefix
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import ChatSummary
+from kvchat.conversation.remote_words import place_of
 from kvchat.ui.chats import Chats
 from kvchat.ui.engines import Engines
 from kvchat.ui.key_catalogue import SECTIONS, actions, keys_text
@@ -48,6 +50,11 @@ class Finding:
         def come(summaries: tuple[ChatSummary, ...]) -> None:
             palette.add(self._chat_entries(summaries[:MOST_CHATS]))
 
+        def prefixes_come(prefixes: tuple[Prefix, ...]) -> None:
+            palette.add(self._prefix_entries(prefixes))
+
+        prefixes = room.desk.store.run(lambda chats: chats.prefixes.all())
+        room.wait(prefixes, prefixes_come, lambda error: room.say(error, "no prefixes"))
         room.wait(room.desk.store.run(ChatStore.chats), come, lambda error: room.say(error, "no chats"))
 
     def themes(self) -> None:
@@ -116,6 +123,18 @@ class Finding:
             for place, summary in enumerate(summaries)
         ]
 
+    def _prefix_entries(self, prefixes: tuple[Prefix, ...]) -> list[Entry]:
+        return [
+            Entry(
+                "New chat on prefix",
+                prefix.name,
+                partial(self._commanding.prefixes.begin, prefix),
+                note=f"{prefix.computations[-1].tokens:,} tokens" if prefix.computations else "not computed yet",
+                id=prefix.id,
+            )
+            for prefix in prefixes
+        ]
+
     def _models(self) -> list[Entry]:
         return [
             Entry(
@@ -127,6 +146,16 @@ class Finding:
                 first=False,
             )
             for model in self._engines.models
+        ] + [
+            Entry(
+                "Model",
+                remote.name,
+                partial(self._engines.model, remote.reference),
+                note=place_of(remote),
+                id=remote.reference,
+                first=False,
+            )
+            for remote in self._engines.servers.offered
         ]
 
     def _themes(self, *, first: bool) -> list[Entry]:

@@ -149,7 +149,7 @@ class Inspector(ModalScreen[None]):
         if live is not None and live.restored is not None:
             state = self._room.progress.state(conversation.chat, messages, live)
             generated = max(0, state.used + live.away - live.restored.reused - live.restored.computed)
-        return context_view(
+        view = context_view(
             messages,
             self._read.lengths,
             live=live,
@@ -159,6 +159,8 @@ class Inspector(ModalScreen[None]):
             system=bool(conversation.reading.system),
             left=self._read.left,
         )
+        on = conversation.chat.prefix is not None
+        return replace(view, prefix=self._room.prefix) if on else view
 
     def _draw(self) -> None:
         size = self.size.width, self.size.height

@@ -17,6 +17,7 @@ from kvchat.backend.protocol import Warmed
 from kvchat.chats.types import Message
 from kvchat.conversation import LiveTurn, read_usage
 from kvchat.ui.context_bar import FREE, Look, Stretch, bar, filled
+from kvchat.ui.display import display_line
 
 Origin = Literal["resident", "pages", "checkpoint", "computed", "written", "missing"]
 Who = Literal["system", "user", "assistant", "unknown", "live"]
@@ -63,7 +64,8 @@ class Part:
 class ContextView:
     """`used` of `reserved` cells (0: there is no context) at the moment that `when` names. `parts` and `origins` divide
     the same tokens, in order; what is "missing" of them is in no cell. `system`: the chat has a system prompt of its
-    own. `left`: tokens of the chat that have left the context, and are in no part."""
+    own. `left`: tokens of the chat that have left the context, and are in no part. `prefix`: the name of the pinned one
+    that it begins with."""
 
     when: str = ""
     used: int = 0
@@ -72,6 +74,7 @@ class ContextView:
     origins: tuple[tuple[Origin, int], ...] = ()
     system: bool = False
     left: int = 0
+    prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +251,7 @@ def _labelled(label: str, content: Content) -> Content:
 def _speakers(view: ContextView) -> Iterator[tuple[Content, str]]:
     """The legend of the messages, most wanted first: (glyph, words)."""
     words: dict[Who, str] = {
-        "system": "system prompt" if view.system else "the template's system prompt",
+        "system": _system_words(view),
         "user": "you",
         "assistant": "answers",
         "unknown": "not told apart",
@@ -262,6 +265,12 @@ def _speakers(view: ContextView) -> Iterator[tuple[Content, str]]:
         times = f" ×{len(found)}" if who in ("user", "assistant") else ""
         system = ", system prompt among them" if who == "user" and view.system and not apart else ""
         yield Content.styled(look.glyph, look.style), f" {words[who]}{times} {sum(found):,}{system}"
+
+
+def _system_words(view: ContextView) -> str:
+    if view.prefix:
+        return f"prefix {display_line(view.prefix)}"
+    return "system prompt" if view.system else "the template's system prompt"
 
 
 def _sources(view: ContextView) -> Iterator[tuple[Content, str]]:

@@ -74,7 +74,7 @@ def _allocated(shape: Geometry, plan: Plan, built: EngineConfig) -> Ledger | Non
     """The cells of each group of layers, for the context of the plan."""
     types = plan.chosen.type_k, plan.chosen.type_v
     flash = uses_flash(shape, types[1], built.flash_attention, plan.gpu_layers > 0)
-    rollback = rollback_rows(shape)
+    rollback = rollback_rows(shape, built.parallel)
     if plan.chosen.refusal is not None:
         return None
     return ledger(shape, CacheConfig(plan.context, *types, flash, plan.sequences, plan.batch, rollback, OUTPUTS))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from kvchat.backend.protocol import Ready
+from kvchat.conversation.remote_words import place_of
 from kvchat.kv.needs import Need
 from kvchat.ui.display import display_line
 from kvchat.ui.inspector_context import ContextView, context_lines
@@ -81,6 +82,8 @@ def heading(findings: Findings) -> str:
     if ready is None:
         return "KV inspector · no engine is ready"
     cache, model = ready.cache, ready.model
+    if ready.remote is not None:
+        return f"KV inspector · {display_line(model.name)} · {place_of(ready.remote)}"
     types = cache.type_k if cache.type_k == cache.type_v else f"K {cache.type_k} V {cache.type_v}"
     flash = "on" if cache.flash_attention else "off"
     named = f"{display_line(' + '.join((model.name, *model.adapters)))} · {model.architecture}, {model.attention}"

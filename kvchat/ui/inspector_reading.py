@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kvchat.ui.room import Room
 
 NO_MODEL = "No model is chosen yet."
+ON_SERVER = "On the server. What it keeps is its affair."
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +85,14 @@ class Reading:
         room = self._room
         conversation, engine = room.conversation, room.desk.engine
         question = _Question(conversation.chat, conversation.reading, engine.ready, engine.config)
-        stored = room.desk.store.run(_stored, question)
+        stored = conversation.store.run(_stored, question)
         room.wait(stored, lambda found: self._look_further(question, found), self._failed)
 
     def _look_further(self, question: _Question, stored: _Stored) -> None:
-        room = self._room
+        room, conversation = self._room, self._room.conversation
 
         def look() -> Read:
-            folder = room.desk.paths.kv_folder
+            folder = None if conversation.incognito else room.desk.kv_folder
             store = store_view(folder, question.config, question.ready, stored.sight)
             memory = self._memory(question)
             subject = self._facts.subject if self._facts is not None else None
@@ -101,6 +102,8 @@ class Reading:
 
     def _memory(self, question: _Question) -> MemoryView | str:
         path = question.config.model_path
+        if question.config.remote is not None:
+            return ON_SERVER
         if not path:
             return NO_MODEL
         facts = self._facts

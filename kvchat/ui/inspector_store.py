@@ -23,7 +23,9 @@ LABEL_CELLS = 14
 NUMBER_CELLS = 15
 BAR = Look("━", "$primary")
 NOT_SAVED = "KV is neither saved nor restored in this run."
+INCOGNITO = "Incognito: what is on disk is not looked at, and nothing is saved."
 NOT_KEPT = "The state of this model cannot be kept on disk."
+NOT_HERE = "Nothing is added: the model runs on a server."
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,10 @@ class StoreView:
     problem: str = ""
 
 
-def store_view(folder: Path, config: EngineConfig, ready: Ready | None, sight: Sight) -> StoreView:
-    """Read the sums. `sight` is what is known of the branch."""
+def store_view(folder: Path | None, config: EngineConfig, ready: Ready | None, sight: Sight) -> StoreView:
+    """Read the sums. `sight` is what is known of the branch. `folder` None: it is not to be looked at."""
+    if folder is None:
+        return StoreView(Kept(), len(sight.past.ids), config.kv_budget, not config.kv_budget, INCOGNITO)
     sought = None
     if ready is not None:
         sought = Sought(ready.model.fingerprint, ready.cache.type_k, ready.cache.type_v, sight.past)
@@ -47,7 +51,7 @@ def store_view(folder: Path, config: EngineConfig, ready: Ready | None, sight: S
     budget = effective_budget(config.kv_budget, folder, found.every.bytes)
     problem = NOT_SAVED if config.kv_folder is None else ""
     if ready is not None and not ready.cache.pages:
-        problem = problem or NOT_KEPT
+        problem = problem or (NOT_KEPT if ready.remote is None else NOT_HERE)
     return StoreView(found, len(sight.past.ids), budget, not config.kv_budget, problem)
 
 

@@ -19,7 +19,7 @@ from kvchat.conversation.draft_words import accepted_share
 from kvchat.ui.inspector_context import ORIGINS
 from kvchat.ui.meters import shortened
 from kvchat.ui.plot import Series, plot
-from kvchat.ui.wording import duration, source
+from kvchat.ui.wording import duration, read_ahead_words, source
 
 ENDINGS = {"cancelled": "stopped", "length": "token limit", "context": "context full", "died": "engine died"}
 _FEWEST_TOKENS = 16  # of a prompt whose speed means something
@@ -106,6 +106,7 @@ def _note(row: TurnRow) -> str:
     parts = [f"cut: {usage.cut}" if usage.cut else "", ENDINGS.get(row.finish, "")]
     if usage.evicted > 0:
         parts.append(f"let {usage.evicted:,} go")
+    parts += read_ahead_words(usage)
     if usage.reasoning_evicted > 0:
         parts.append(f"reasoning left {usage.reasoning_evicted:,}")
     return ", ".join(filter(None, (*parts, "" if row.shown else "other branch")))

@@ -46,6 +46,7 @@ SECTIONS = (
     Section("Browsing messages", ("browse_bar.BrowseBar",), ("browse",)),
     Section("List of chats", ("sidebar.ChatList", "sidebar.Filter"), ("chats", "filter")),
     Section("Chat", ("chat_screen.ChatScreen",), ("chat",)),
+    Section("Answers side by side", ("alternatives_screen.AlternativesScreen",), ("alternatives",)),
     Section("Everywhere", ("app.KvchatApp",), ("app",)),
     Section("Settings", ("settings_screen.SettingsScreen",), ("settings",)),
     Section(
@@ -60,13 +61,16 @@ SECTIONS = (
         (
             "dialogs.Confirm",
             "dialogs.AskLine",
+            "alternatives_question.OthersRunning",
+            "background_question.AnswersRunning",
             "fit_question.FitQuestion",
             "overflow_question.OverflowQuestion",
             "summary_screen.SummaryEditor",
         ),
-        ("confirm", "ask", "fit", "overflow", "summary"),
+        ("confirm", "ask", "others", "answers", "fit", "overflow", "summary"),
     ),
     Section("Palette and help", ("listing.Listing", "palette.Palette"), ("list", "palette")),
+    Section("Pinned prefixes", ("prefixes_picker.PrefixPicker",), ("prefixes",)),
     Section("A line with a list", ("inline_keys.LineInput",), ("line",)),
 )
 FIXED_WORDS = {
@@ -186,8 +190,8 @@ def _clashes(action: Action, key: str, known: Iterable[Action], file: KeysFile) 
 def template() -> str:
     """A keys.toml in which everything is as built in, and said."""
     lines = [
-        '# Keys of kvchat. Take away the # before a line and write another key, or several: ["ctrl+t", "f5"].',
-        "# An empty list [] takes the key away. Names: ctrl+t, alt+x, shift+tab, f5, pageup, escape, [, G.",
+        '# Keys of kvchat. Take away the # before a line and write another key, or several: ["ctrl+t", "f9"].',
+        "# An empty list [] takes the key away. Names: ctrl+t, alt+x, shift+tab, f9, pageup, escape, [, G.",
         "# Read when kvchat starts; a mistake is told then.",
     ]
     for section in SECTIONS:

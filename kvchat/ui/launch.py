@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvchat.backend.choices import EngineConfig
+from kvchat.backend.choices import EngineConfig, Remote
 from kvchat.config import Settings, engine_config
 from kvchat.errors import KvchatError
 from kvchat.paths import Paths
@@ -16,7 +16,19 @@ from kvchat.paths import Paths
 if TYPE_CHECKING:  # what these need takes a while to load, and the first frame does without
     from kvchat.backend.client import EngineClient, EngineFactory
     from kvchat.backend.fidelity import Measure
-    from kvchat.backend.protocol import Event, Forecast, Generate, Preview, Ready, Summarize, Title, Warm
+    from kvchat.backend.protocol import (
+        Event,
+        Forecast,
+        Forget,
+        Generate,
+        Pin,
+        Preview,
+        ReadAhead,
+        Ready,
+        Summarize,
+        Title,
+        Warm,
+    )
     from kvchat.backend.values import Failure
     from kvchat.chats.types import Chat
     from kvchat.kv.needs import Memory
@@ -32,6 +44,7 @@ class Survey:
 
     `known` are sentences about what does not work on this machine, found out at earlier starts. `draft_failure`: why it
     begins without the draft model that is set. `unfit` are files that one cannot chat with, for those who name one.
+    `remote`: the server to begin with in place of a model.
     """
 
     models: tuple[ModelFile, ...] = ()
@@ -41,6 +54,7 @@ class Survey:
     failure: Failure | None = None
     draft_failure: Failure | None = None
     unfit: tuple[ModelFile, ...] = ()
+    remote: Remote | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,33 +76,32 @@ def survey(settings: Settings, paths: Paths, chat: Chat | None, latest: Chat | N
     """Look for models. `chat` is the one to open, `latest` the one that was used last."""
     from kvchat.backend.journal import read_report
     from kvchat.backend.values import Failure
-    from kvchat.choosing import preferred
+    from kvchat.choosing import chosen_remote, preferred
     from kvchat.library.find import drop_in_folders, find_files, searched
 
     folders = drop_in_folders(settings.model_folders)
     found = find_files(paths, folders)
     models = tuple(model for model in found if not model.unfit)
-    model, failure = None, None
+    model, failure, remote = None, None, None
     try:
-        model = preferred(settings, found, chat, latest)
+        remote = chosen_remote(settings, chat)
+        model = preferred(settings, found, chat, latest) if remote is None else None
     except KvchatError as error:
         failure = Failure(error.message, error.hint)
     else:
-        if model is None and len(models) == 1:
+        if model is None and remote is None and len(models) == 1:
             model = models[0]
     chosen = model.path if model else None
     unfit = tuple(model for model in found if model.unfit)
     known = tuple(read_report(paths.state_folder))
-    return Survey(models, searched(paths, folders), chosen, known, failure, unfit=unfit)
+    return Survey(models, searched(paths, folders), chosen, known, failure, unfit=unfit, remote=remote)
 
 
-def local_engine(
-    config: EngineConfig, post: Callable[[Event], None], state_folder: Path, log_file: Path
-) -> EngineClient:
-    """An engine process on this machine."""
-    from kvchat.backend.local import Engine
+def any_engine(config: EngineConfig, post: Callable[[Event], None], state_folder: Path, log_file: Path) -> EngineClient:
+    """An engine process on this machine, or a server."""
+    from kvchat.backend.switching import SwitchingEngine
 
-    return Engine(config, post, state_folder, log_file)
+    return SwitchingEngine(config, post, state_folder, log_file)
 
 
 class EngineLink:
@@ -103,7 +116,7 @@ class EngineLink:
         settings: Settings,
         paths: Paths,
         post: Callable[[Event | Survey | Weighed], None],
-        make: EngineFactory = local_engine,
+        make: EngineFactory = any_engine,
         look: Surveyor = survey,
     ) -> None:
         self._settings = settings
@@ -179,6 +192,18 @@ class EngineLink:
         if self._engine is not None:
             self._engine.forecast(command)
 
+    def forget(self, command: Forget) -> bool:
+        """Empty the cells. False: there are none."""
+        if self._engine is None or self._engine.ready is None:
+            return False
+        self._engine.forget(command)
+        return True
+
+    def read_ahead(self, command: ReadAhead) -> None:
+        """Prefill what is written so far."""
+        if self._engine is not None:
+            self._engine.read_ahead(command)
+
     def preview(self, command: Preview) -> None:
         """Ask what another configuration would find."""
         if self._engine is not None:
@@ -193,6 +218,15 @@ class EngineLink:
         """Have the beginning of a chat summarized."""
         if self._engine is not None:
             self._engine.summarize(command)
+            return
+        from kvchat.backend.endings import unanswered
+
+        self._post(unanswered(command, "is not running"))
+
+    def pin(self, command: Pin) -> None:
+        """Have a prefix computed and kept."""
+        if self._engine is not None:
+            self._engine.pin(command)
             return
         from kvchat.backend.endings import unanswered
 
@@ -220,6 +254,8 @@ class EngineLink:
         self._post(found)
         if found.failure is not None:
             self._post(LoadFailed(found.failure))
+        elif found.remote is not None:
+            self._begin(engine_config(self._settings, Path(), self._paths).on(found.remote))
         elif found.chosen is not None:
             settings = as_before(self._settings, found.chosen, self._chat)
             settings = for_model(settings, found.models, found.chosen)
@@ -258,9 +294,9 @@ class EngineLink:
     def _pid(self) -> int | None:
         if self._engine is None:
             return None
-        from kvchat.backend.local import Engine
+        from kvchat.backend.switching import SwitchingEngine
 
-        return self._engine.pid if isinstance(self._engine, Engine) else None
+        return self._engine.pid if isinstance(self._engine, SwitchingEngine) else None
 
     def _begin(self, config: EngineConfig) -> None:
         engine = self._make(config, self._post, self._paths.state_folder, self._paths.log_file)

@@ -98,5 +98,7 @@ class Measuring:
             label, text = "", LETTER
         turn = new_ulid()
         self._asked = (turn, label)
-        question = Forecast(turn, (PromptMessage("user", text),), clock=room.conversation.chat.clock)
+        conversation = room.conversation
+        messages = (PromptMessage("user", text),)
+        question = Forecast(turn, messages, clock=conversation.chat.clock, incognito=conversation.incognito)
         room.desk.store.run(lambda _: room.desk.engine.forecast(question))  # the pipe may be full: not from this thread

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kvchat.backend.choices import Remote
 from kvchat.errors import KvchatError
 from kvchat.kv.compute import workload
 from kvchat.kv.geometry import Geometry, geometry
@@ -19,12 +20,13 @@ from kvchat.library.find import ModelFile, check, files_of_model, name_of
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """`subject` is None exactly when the model cannot be run; `problem` then says why. Names and problems come from the
-    file: they are cleaned where they are shown."""
+    """`subject` is None exactly when the model cannot be run here; `problem` then says why. Names and problems come
+    from the file: they are cleaned where they are shown. `remote`: no file, but a server that runs it."""
 
     model: ModelFile
     subject: Subject | None
     problem: str = ""
+    remote: Remote | None = None
 
     @property
     def geometry(self) -> Geometry | None:

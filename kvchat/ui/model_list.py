@@ -17,6 +17,7 @@ from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from kvchat.backend.choices import Remote
 from kvchat.kv.needs import Memory
 from kvchat.library.find import ModelFile
 from kvchat.ui.display import display_line
@@ -25,6 +26,7 @@ from kvchat.ui.meters import shortened, size_text
 from kvchat.ui.model_facts import ModelFacts
 from kvchat.ui.plan_words import need_lines, reuse_lines
 from kvchat.ui.planning import Configure, Planned, PlanReader
+from kvchat.ui.remote_rows import facts_of, remote_line, remote_lines
 
 LONGEST_NAME = 40
 SHORTEST_NAME = 12
@@ -64,8 +66,8 @@ def name_column(models: Sequence[ModelFile], width: int) -> int:
 
 
 class ModelList(OptionList):
-    """The option's id is the place in `models`. `configure` says with which configuration a model would be used in
-    `memory`."""
+    """`configure` says with which configuration a model would be used in `memory`. `remotes` are servers to choose
+    from, behind the models of this machine."""
 
     DEFAULT_CSS = """
     ModelList {
@@ -87,10 +89,18 @@ class ModelList(OptionList):
             super().__init__()
 
     def __init__(
-        self, models: Sequence[ModelFile], current: str, configure: Configure, memory: Memory, *, id: str | None = None
+        self,
+        models: Sequence[ModelFile],
+        current: str,
+        configure: Configure,
+        memory: Memory,
+        *,
+        remotes: Sequence[Remote] = (),
+        id: str | None = None,
     ) -> None:
         super().__init__(id=id, markup=False)
         self.models = tuple(models)
+        self._servers = {facts.model: facts for facts in map(facts_of, remotes)}
         self._current = current
         self._known: dict[Path, Planned] = {}
         self._filter = ""
@@ -164,6 +174,8 @@ class ModelList(OptionList):
     @property
     def facts(self) -> ModelFacts | None:
         """What its header says; None until it is read."""
+        if self.chosen in self._servers:
+            return self._servers[self.chosen]
         return self.planned.facts if self.planned is not None else None
 
     def step(self, step: int) -> None:
@@ -178,13 +190,15 @@ class ModelList(OptionList):
         """Draw all rows; the highlight stays on its model, or goes to the current one, or to the first."""
         kept = self.chosen
         words = self._filter.split()
-        self._shown = [model for model in self.models if all(word in model.name.lower() for word in words)]
+        offered = (*self.models, *self._servers)
+        self._shown = [model for model in offered if all(word in model.name.lower() for word in words)]
         width = max(1, self.size.width - PADDING_CELLS)
-        cells = name_column(self.models, width - MARK_CELLS)
+        cells = name_column(offered, width - MARK_CELLS)
         options = []
         for model in self._shown:
             planned = self._known.get(model.path)
-            line = model_line(model, planned, cells)
+            server = self._servers[model].remote if model in self._servers else None
+            line = model_line(model, planned, cells) if server is None else remote_line(server, cells)
             mark = Content.styled("● " if str(model.path) == self._current else "  ", "$accent")
             broken = planned is not None and planned.plan is None
             options.append(Option(Content.assemble(mark, line).truncate(width, ellipsis=True), disabled=broken))
@@ -211,8 +225,10 @@ class PlanLines(Static):
 
     def show(self) -> None:
         """Say what the list knows now."""
-        planned = self._models.planned
-        if planned is None:
+        planned, facts = self._models.planned, self._models.facts
+        if facts is not None and facts.remote is not None:
+            self.update(remote_lines(facts.remote))
+        elif planned is None:
             self.update("reading the model file" if self._models.chosen is not None else "")
         elif planned.plan is not None and planned.facts.geometry is not None:
             need = self._fitting(need_lines(planned.plan))

@@ -16,6 +16,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
+from kvchat.backend.choices import Remote
 from kvchat.kv.needs import Memory
 from kvchat.library.find import ModelFile
 from kvchat.ui.inline_keys import LineInput, is_on_top
@@ -31,7 +32,7 @@ AROUND = {True: 2, False: 9}  # lines around the list on a tiny screen, on anoth
 
 class ModelPicker(ModalScreen[ModelFacts | None]):
     """Type to filter, arrows to move, Enter to choose; None: the model stays. `current` is the path of the present one;
-    for `configure` and `memory` see ModelList."""
+    for the rest see ModelList."""
 
     DEFAULT_CSS = """
     ModelPicker {
@@ -75,9 +76,16 @@ class ModelPicker(ModalScreen[ModelFacts | None]):
             self.models = tuple(models)
             super().__init__()
 
-    def __init__(self, models: Sequence[ModelFile], current: str, configure: Configure, memory: Memory) -> None:
+    def __init__(
+        self,
+        models: Sequence[ModelFile],
+        current: str,
+        configure: Configure,
+        memory: Memory,
+        remotes: Sequence[Remote] = (),
+    ) -> None:
         super().__init__()
-        self._list = ModelList(models, current, configure, memory, id="models")
+        self._list = ModelList(models, current, configure, memory, remotes=remotes, id="models")
         self._list.can_focus = False  # the keyboard belongs to the filter
         self._lines = PlanLines(self._list, id="takes")
         self._wanted: Path | None = None
@@ -141,14 +149,15 @@ class ModelPicker(ModalScreen[ModelFacts | None]):
     def action_choose(self) -> None:
         """End with the highlighted model, once its header is read."""
         model, facts = self._list.chosen, self._list.facts
-        if facts is not None and facts.geometry is not None:
+        if facts is not None and (facts.geometry is not None or facts.remote is not None):
             self._end(facts)
         elif model is not None:
             self._wanted = model.path
 
     def action_inspect(self) -> None:
         """All about the highlighted model."""
-        if self._list.chosen is not None:
+        facts = self._list.facts
+        if self._list.chosen is not None and (facts is None or facts.remote is None):
             self.post_message(self.Asked(self._list.chosen, self._list.models))
 
     def action_want(self, wish: Wish) -> None:

@@ -6,7 +6,6 @@ Enter: half a paste would be sent. Here a paste is taken out of the input first,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from time import monotonic
 
@@ -14,15 +13,9 @@ from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XT
 from textual.drivers import linux_driver
 from textual.message import Message
 
+from kvchat.clean import normal
+
 LONGEST_WAIT = 2.0  # seconds without input after which a paste whose end never comes is taken as it is
-_SEQUENCES = re.compile(
-    r"\x1b\[[0-9;:?<=>]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
-)
-
-
-def normal(text: str) -> str:
-    """Pasted text: line feeds for every kind of line end, no control characters."""
-    return _SEQUENCES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 class SafePasteParser(XTermParser):

@@ -15,11 +15,10 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
-from kvchat.clean import clean
+from kvchat.clean import clean, normal
 from kvchat.ui.chip_area import ChipArea
 from kvchat.ui.chips import Chips, Written, is_long
 from kvchat.ui.inline_keys import run_bound
-from kvchat.ui.paste import normal
 
 NEW_LINE_KEYS = frozenset({"ctrl+j", "shift+enter", "ctrl+enter", "shift+\r"})
 FOR_THE_SCREEN = frozenset({"ctrl+c", "ctrl+d", "pageup", "pagedown"})
@@ -117,6 +116,11 @@ class Prompt(ChipArea, inherit_bindings=False):
     def is_literal(self) -> bool:
         """Whether a slash at the beginning was pasted, and so begins no command."""
         return self._pasted_slash
+
+    @property
+    def is_recalled(self) -> bool:
+        """Whether what stands here was sent before, and the one before that or after it may be wanted."""
+        return self._recalled is not None
 
     def remember(self, texts: Sequence[str]) -> None:
         """What Up brings back, the oldest first."""

@@ -137,7 +137,7 @@ class Recall:
             self.close()
             room.say(error, "not searched")
 
-        asked = room.desk.store.run(ChatStore.sent, query, room.conversation.chat.id, MOST)
+        asked = room.conversation.store.run(ChatStore.sent, query, room.conversation.chat.id, MOST)
         room.wait(asked, found, failed)
 
     async def _wait(self) -> None:

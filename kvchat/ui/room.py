@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
@@ -48,6 +49,8 @@ class Room:
         self.undo = Undo(monotonic)
         self.sights = Sights(self)
         self._sidebar: Sidebar | None = None
+        self.elsewhere = 0  # chats that are not open and are being answered
+        self.prefix = ""  # the name of the pinned prefix that the chat is on, once it is known
         self.told = ""  # what the status line says in place of the last answer's numbers, until the next one
 
     @cached_property
@@ -103,6 +106,8 @@ class Room:
         state = self.progress.state(conversation.chat, conversation.messages, live, self.told)
         message, thought = (live.message, live.thought) if live else (None, 0)
         self.view.sync(conversation.messages, message, state.model, conversation.siblings, thought, self.sights.marks)
+        on = self.prefix if conversation.chat.prefix is not None else ""
+        state = replace(state, incognito=conversation.incognito, elsewhere=self.elsewhere, prefix=on)
         self.status.say(state)
         self.hint.work(live is not None)
 

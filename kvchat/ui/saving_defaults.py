@@ -47,7 +47,10 @@ def save_chat(room: Room, conversation: Conversation, then: Callable[[bool], obj
 
 
 def save_engine(room: Room, config: EngineConfig) -> None:
-    """This configuration becomes the one to start with."""
+    """This configuration becomes the one to start with. A server without a name in the settings cannot be."""
+    if config.remote is not None and config.remote.name not in {each.name for each in room.desk.settings.remotes}:
+        room.toast("Not saved: a server needs a name to be the default, [remote.NAME] in config.toml.")
+        return
 
     def write() -> None:
         from kvchat.config_write import save_engine_defaults

@@ -11,8 +11,10 @@ KEYS: list[BindingType] = [
     Binding("ctrl+n", "new_chat", "New chat", show=False, id="chat.new"),
     # With priority, so that letters that come in the same read are looked for and not written.
     Binding("ctrl+s", "chats", "List of chats", show=False, priority=True, id="chat.list"),
+    Binding("f4", "jump", "To the chat that has answered", show=False, id="chat.jump"),
     Binding("ctrl+o", "browse", "Browse messages", show=False, id="chat.browse"),
     Binding("ctrl+p", "palette", "Everything that can be done, by name", show=False, id="chat.palette"),
+    Binding("f5", "alternatives", "Several answers, side by side", show=False, id="chat.alternatives"),
     Binding("f2", "settings", "Settings", show=False, id="chat.settings"),
     Binding("f3", "inspect", "KV inspector", show=False, id="chat.inspect"),
     Binding("pageup", "page(-1)", "Scroll up", show=False, id="chat.page-up"),

@@ -13,15 +13,24 @@ from textual.screen import Screen
 from kvchat.ui.desk import Desk
 
 if TYPE_CHECKING:
+    from kvchat.backend.protocol import TurnFinished
+    from kvchat.conversation import Conversation
+    from kvchat.errors import KvchatError
     from kvchat.ui.ahead import Ahead
+    from kvchat.ui.alternatives import SideBySide
     from kvchat.ui.app import KvchatApp
+    from kvchat.ui.background import Background
+    from kvchat.ui.background_ending import Ending
     from kvchat.ui.browsing import Browsing
     from kvchat.ui.chats import Chats
+    from kvchat.ui.chips import Written
     from kvchat.ui.commanding import Commanding
     from kvchat.ui.engines import Engines
     from kvchat.ui.finding import Finding
     from kvchat.ui.notes import Notes
     from kvchat.ui.overflow import Overflow
+    from kvchat.ui.prefixes import Prefixes
+    from kvchat.ui.purging import Purging
     from kvchat.ui.room import Room
     from kvchat.ui.sending import Sending
     from kvchat.ui.writing import Writing
@@ -34,11 +43,16 @@ class PartedScreen(Screen[None]):
         super().__init__()
         self._desk = desk
 
-    def _turned(self) -> None:
+    def _turned(self, conversation: Conversation) -> None:
         raise NotImplementedError
 
-    def _entered(self) -> None:
+    def _entered(self, draft: Written | None) -> None:
         raise NotImplementedError
+
+    def _looked(self, end: TurnFinished) -> None:
+        """What is asked or told when a turn has ended is so now: nobody looked then."""
+        self._engines.apply(end, end.turn)
+        self._overflow.apply(end, end.turn)
 
     @cached_property
     def room(self) -> Room:
@@ -57,7 +71,46 @@ class PartedScreen(Screen[None]):
     def _sending(self) -> Sending:
         from kvchat.ui.sending import Sending
 
-        return Sending(self.room, self._turned)
+        return Sending(
+            self.room,
+            self._sent,
+            holds=lambda: self._ending.holds,
+            not_sent=self._message_not_sent,
+        )
+
+    @cached_property
+    def _background(self) -> Background:
+        from kvchat.ui.background import Background
+
+        return Background(
+            self.room,
+            self._sending,
+            self._turned,
+            keep_draft=self._keep_draft,
+            beat=self._beat,
+        )
+
+    @cached_property
+    def _ending(self) -> Ending:
+        from kvchat.ui.background_ending import Ending
+
+        return Ending(self.room, self._background)
+
+    def _sent(self, conversation: Conversation) -> None:
+        """A turn is on its way; it may be over already."""
+        self._turned(conversation)
+        self._background.settle()
+
+    def _message_not_sent(self, conversation: Conversation, text: str, error: KvchatError) -> None:
+        self._background.not_sent(conversation, text, error)
+
+    def _keep_draft(self, conversation: Conversation, written: Written) -> None:
+        self._writing.drafts.write(conversation, written)
+
+    def _beat(self) -> None:
+        """An answer is being written in a chat that is not open."""
+        self._chats.beat()
+        self._ending.show()
 
     @cached_property
     def _notes(self) -> Notes:
@@ -75,13 +128,19 @@ class PartedScreen(Screen[None]):
     def _engines(self) -> Engines:
         from kvchat.ui.engines import Engines
 
-        return Engines(self.room, self._sending, self._ahead)
+        return Engines(self.room, self._ending, self._ahead)
 
     @cached_property
     def _chats(self) -> Chats:
         from kvchat.ui.chats import Chats
 
-        return Chats(self.room, self._sending, self._entered)
+        return Chats(self.room, self._sending, self._background, self._ending, self._entered, self._looked)
+
+    @cached_property
+    def _alternatives(self) -> SideBySide:
+        from kvchat.ui.alternatives import SideBySide
+
+        return SideBySide(self.room, self._sending, self._turned)
 
     @cached_property
     def _overflow(self) -> Overflow:
@@ -99,7 +158,29 @@ class PartedScreen(Screen[None]):
         from kvchat.ui.commanding import Commanding
 
         parts = self._sending, self._chats, self._engines
-        return Commanding(self.room, *parts, self._choose_theme, self._overflow, self._undo)
+        purge, alternatives = self._purging.command, self._alternatives.command
+        return Commanding(
+            self.room,
+            *parts,
+            self._choose_theme,
+            self._overflow,
+            self._undo,
+            purge=purge,
+            alternatives=alternatives,
+            prefixes=self._prefixes,
+        )
+
+    @cached_property
+    def _prefixes(self) -> Prefixes:
+        from kvchat.ui.prefixes import Prefixes
+
+        return Prefixes(self.room, self._chats.show_new)
+
+    @cached_property
+    def _purging(self) -> Purging:
+        from kvchat.ui.purging import Purging
+
+        return Purging(self.room, self._chats, self._background, self._ending)
 
     def _choose_theme(self) -> None:
         self._finding.themes()
@@ -115,4 +196,4 @@ class PartedScreen(Screen[None]):
     def _writing(self) -> Writing:
         from kvchat.ui.writing import Writing
 
-        return Writing(self.room, self._sending, self._engines)
+        return Writing(self.room, self._sending, self._engines, self._background)

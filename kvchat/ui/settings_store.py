@@ -44,7 +44,7 @@ class StorePage(Page):
     NAME = "Store"
 
     def __init__(self, draft: EngineDraft, folder: str | None) -> None:
-        """`folder` is that of the pages; None: kvchat was started without."""
+        """`folder` is that of the pages; None: kvchat was started without, or incognito."""
         labels = {KEPT: ("KV kept", "KV kept"), BUDGET: ("Most on disk", "Budget"), DISK: ("Type on disk", "On disk")}
         super().__init__(labels)
         self.draft = draft
@@ -64,7 +64,7 @@ class StorePage(Page):
         if field == KEPT:
             value = "on disk" if config.kv_folder else "in memory"
             if self.folder is None:
-                return RowState("no", "started with --no-kv", walkable=False)
+                return RowState("no", "started with --no-kv or --incognito", walkable=False)
             return RowState(value, "" if config.kv_folder else "until kvchat ends")
         if field == DISK:
             return RowState(config.kv_type_disk, self._saved_as())
@@ -111,7 +111,10 @@ class StorePage(Page):
                 "is transcoded, and has lost what the type on disk does not keep. What is saved already stays as it is."
             )
         if self.folder is None:
-            return "Each turn computes its whole prompt. Start kvchat without --no-kv, and without kv = false."
+            return (
+                "Nothing is kept on disk in this run. With --no-kv (kv = false) each turn computes its whole prompt; "
+                "with --incognito what is in memory is reused."
+            )
         if self.draft.config.kv_folder:
             return "Chats come back without being computed again, also when kvchat was left meanwhile."
         return (

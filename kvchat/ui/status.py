@@ -15,6 +15,8 @@ from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import Static
 
+from kvchat.ui.display import display_line
+
 Phase = Literal[
     "starting",
     "loading",
@@ -69,6 +71,7 @@ BAR_CELLS = 8
 BAR_GLYPHS = ("━", "─")  # used, free
 LONGEST_MODEL = 28
 SHORT_MODEL = 8
+LONGEST_PREFIX = 16
 LEVELS = 12
 
 
@@ -79,7 +82,9 @@ class StatusState:
     `progress` is the part of the model that is loaded, or of the prompt that is read, 0 to 1. `source` names where the
     reused tokens came from. `remaining` are the seconds until the prompt is read, about. `drafted` is the part of the
     drafted tokens that stood, 0 to 1. `left` tokens went out of the full context for this answer. `told` is a sentence
-    that takes the place of what is said about the last answer.
+    that takes the place of what is said about the last answer. `waiting`: why the answer cannot begin yet. `incognito`:
+    nothing of the chat is kept. `elsewhere` chats that are not open are being answered. `prefix`: the name of the
+    pinned one that the chat begins with.
     """
 
     phase: Phase = "starting"
@@ -98,6 +103,10 @@ class StatusState:
     drafted: float | None = None
     left: int = 0
     told: str = ""
+    waiting: str = ""
+    elsewhere: int = 0
+    incognito: bool = False
+    prefix: str = ""
 
 
 class Part(NamedTuple):
@@ -121,11 +130,14 @@ def _parts(state: StatusState, level: int) -> list[Part]:
     """All parts at a level of shortening, from 0 (everything) to LEVELS - 1 (the state, and what happens)."""
     return [
         Part(GLYPHS[state.phase], GLYPH_STYLES.get(state.phase, "$meta")),
+        Part("incognito" if state.incognito else "", "bold $warning"),
+        Part(f"on {_shortened(display_line(state.prefix), LONGEST_PREFIX)}" if state.prefix else "", until=5),
         Part(_shortened(state.model, LONGEST_MODEL if level < 8 else SHORT_MODEL), "$foreground", until=10),
         Part(_cache_types(state, long=level < 4), until=9),
         *_meter(state, level),
         *_last_answer(state, level),
         Part(_activity(state, long=level < 9), "$foreground"),
+        Part(_elsewhere(state, long=level < 5), "$success", until=10),
         Part(f"let {_thousands(state.left)} go" if state.left and not state.told else "", "$warning", until=8),
         Part(_drafts(state), until=6),
     ]
@@ -177,11 +189,20 @@ def _activity(state: StatusState, *, long: bool) -> str:
     if not long and (percent or speed):
         return percent or speed
     left = f"{state.remaining:.0f} s" if state.remaining is not None and state.remaining >= 1 else ""
-    return " ".join(filter(None, (DOING[state.phase], percent, speed, left)))
+    doing = DOING[state.phase]
+    if state.waiting:
+        doing = f"waiting: {state.waiting}" if long else "waiting"
+    return " ".join(filter(None, (doing, percent, speed, left)))
 
 
 def _drafts(state: StatusState) -> str:
     return f"draft {state.drafted:.0%}" if state.drafted is not None and not state.told else ""
+
+
+def _elsewhere(state: StatusState, *, long: bool) -> str:
+    if not state.elsewhere:
+        return ""
+    return f"{state.elsewhere} in the background" if long else f"+{state.elsewhere}"
 
 
 def _thousands(count: int) -> str:

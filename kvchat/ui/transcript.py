@@ -36,7 +36,7 @@ class Transcript(ScrollView, can_focus=False):
         super().__init__(id=id)
         self.follow = True
         self.hold: str | None = None  # the entry at whose beginning following ends
-        self._welcome = welcome
+        self.welcome = welcome  # stands where nothing is shown yet
         self._items: list[Item] = []
         self._by_id: dict[str, int] = {}
         self._positions = Positions()
@@ -293,7 +293,7 @@ class Transcript(ScrollView, can_focus=False):
     def _strip(self, line: int) -> Strip:
         """Line `line` of the whole transcript."""
         if not self._items:
-            text = self._welcome[line] if line < len(self._welcome) else ""
+            text = self.welcome[line] if line < len(self.welcome) else ""
             return self._painter.plain(text, "meta")
         if not 0 <= line < self._positions.total:
             return self._painter.plain("", "text")

@@ -13,6 +13,7 @@ from kvchat.backend.protocol import (
     Event,
     Forecasted,
     LoadFailed,
+    ReadingAhead,
     Restored,
     TurnFinished,
     Warmed,
@@ -22,7 +23,9 @@ from kvchat.chats.types import Message
 from kvchat.conversation import read_usage
 from kvchat.conversation.draft_words import draft_words
 from kvchat.conversation.overflow_words import evicted_words
+from kvchat.conversation.remote_words import UNTOLD, reuse_is_known
 from kvchat.conversation.too_long import excess_words, larger_context
+from kvchat.conversation.turns import read_sampling
 from kvchat.ui.entry import NO_THOUGHT, Entry, NoteKind, ThoughtCost
 
 _FINISHES = {
@@ -57,7 +60,12 @@ def source(cost: Usage | Restored) -> str:
     plain, types = cost.pages, cost.transcoded
     if types and cost.pages:
         plain -= min(cost.transcoded_tokens, cost.pages)
-    parts = [("memory", cost.resident), ("pages", plain), ("checkpoint", cost.checkpoint)]
+    parts = [
+        ("memory", cost.resident),
+        ("another answer", cost.shared),
+        ("pages", plain),
+        ("checkpoint", cost.checkpoint),
+    ]
     words = "+".join(name for name, count in parts if count)
     return "+".join(filter(None, (words, f"{types} pages"))) if types else words
 
@@ -115,8 +123,18 @@ def footer(message: Message, *, resumable: bool, mark: str = "") -> str:
         ending += ": /continue goes on"
     elif resumable and finish == "context":
         ending += ": /overflow says what may leave, then /continue goes on"
-    told = " · ".join(part for part in [*([] if usage is None else _numbers(usage)), ending] if part)
+    numbers = [] if usage is None else _numbers(usage)
+    told = " · ".join(part for part in [*numbers, _sampled(message), ending] if part)
     return "\n".join(filter(None, (told, mark)))
+
+
+def _sampled(message: Message) -> str:
+    """Of one of several answers, what was its own."""
+    own = read_sampling(message)
+    if own is None:
+        return ""
+    temperature, seed = own
+    return f"temperature {temperature:g}" + ("" if seed is None else f", seed {seed}")
 
 
 def note_on(event: Event, turn: str | None) -> tuple[str, NoteKind] | None:
@@ -159,6 +177,17 @@ def forecast(outlook: Forecasted, context: int) -> str:
     return ", ".join(parts) + (f" · cut: {outlook.cut}" if outlook.cut else "")
 
 
+def reading_ahead(told: ReadingAhead) -> str:
+    """How much of a message was read while it was written; "" where nothing was."""
+    if not told.read and not told.wasted:
+        return f"not read ahead: {told.why}" if told.why else ""
+    left = told.tokens - told.there
+    parts = [f"read ahead {told.read:,} of {told.read + left:,} tokens" if left else f"{told.read:,} read ahead"]
+    if told.wasted:
+        parts.append(f"{told.wasted:,} in vain")
+    return ", ".join([*parts, *filter(None, [told.why])])
+
+
 def warmed(event: Warmed) -> str:
     """What is back in memory of a chat's past; "" where there was nothing to bring."""
     if not event.tokens:
@@ -173,6 +202,14 @@ def warmed(event: Warmed) -> str:
             where = f"{event.transcoded} pages" if whole else f"{where} and {event.transcoded} pages"
         return f"{count} tokens back from {where} in {max(0.01, event.seconds):.2f} s"
     return f"{count} tokens in memory"
+
+
+def read_ahead_words(usage: Usage) -> list[str]:
+    """What was read while the person typed."""
+    vain = f"{usage.ahead_wasted:,} in vain" if usage.ahead_wasted else ""
+    if usage.ahead:
+        return [", ".join(filter(None, (f"{usage.ahead:,} read while you typed", vain)))]
+    return [f"{usage.ahead_wasted:,} read while you typed, in vain"] if vain else []
 
 
 def duration(seconds: float) -> str:
@@ -192,6 +229,13 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def _reuse(usage: Usage) -> str:
+    if not reuse_is_known(usage):
+        return f"prompt {usage.prompt_tokens:,}, {UNTOLD}"
+    where = source(usage) if usage.remote is None or not usage.reused else f"what {usage.remote} had"
+    return f"reused {usage.reused:,} of {usage.prompt_tokens:,}" + (f" from {where}" if where else "")
+
+
 def _numbers(usage: Usage) -> list[str]:
     parts: list[str] = []
     if usage.decode_tokens:
@@ -203,8 +247,8 @@ def _numbers(usage: Usage) -> list[str]:
     if usage.ttft_seconds:
         parts.append(f"first {usage.ttft_seconds:.2f} s")
     if usage.prompt_tokens:
-        where = source(usage)
-        parts.append(f"reused {usage.reused:,} of {usage.prompt_tokens:,}" + (f" from {where}" if where else ""))
+        parts.append(_reuse(usage))
+    parts += read_ahead_words(usage)
     if usage.saved_seconds >= 0.1:
         parts.append(f"saved {usage.saved_seconds:.1f} s")
     parts += evicted_words(usage)

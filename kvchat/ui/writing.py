@@ -10,19 +10,23 @@ from textual import events
 
 from kvchat.backend.values import CACHE_TYPES
 from kvchat.config_options import FOLLOWS
+from kvchat.conversation import Conversation
 from kvchat.conversation.overflow_words import POLICIES
+from kvchat.conversation.remote_words import place_of
 from kvchat.errors import KvchatError
+from kvchat.ui.background import Background
 from kvchat.ui.chips import Written
 from kvchat.ui.completing import Completing
 from kvchat.ui.completing_commands import Values
 from kvchat.ui.drafts import Drafts
 from kvchat.ui.editor import edit
 from kvchat.ui.engines import Engines
+from kvchat.ui.incognito import NO_EDITOR
 from kvchat.ui.meters import size_text
 from kvchat.ui.overlay import Overlay
 from kvchat.ui.recall import Recall
 from kvchat.ui.room import Room
-from kvchat.ui.sending import Sending
+from kvchat.ui.sending import Sending, joined
 from kvchat.ui.themes import ordered
 
 CONTEXTS = (2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072)
@@ -31,13 +35,16 @@ CONTEXTS = (2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072)
 class Writing:
     """The companion of the prompt."""
 
-    def __init__(self, room: Room, sending: Sending, engines: Engines) -> None:
+    def __init__(self, room: Room, sending: Sending, engines: Engines, background: Background) -> None:
+        def unsent(conversation: Conversation) -> Written:
+            return joined((Written(background.queued(conversation)), sending.unsent))
+
         self._room = room
         self._engines = engines
         self._completing = Completing(room, self._get_overlay, self._values())
         self._recall = Recall(room, self._get_overlay)
         self._quiet = False  # the prompt got another text than the one that was typed
-        self.drafts = Drafts(room, lambda: sending.unsent)
+        self.drafts = Drafts(room, unsent)
 
     # ------------------------------------------------------------------ keys
 
@@ -73,6 +80,9 @@ class Writing:
     async def edit_elsewhere(self) -> None:
         """^G."""
         room, before = self._room, self._room.prompt.written
+        if room.conversation.incognito:
+            room.refuse(NO_EDITOR)
+            return
         try:
             text = await edit(room.screen.app, before.text, room.desk.paths.state_folder)
         except KvchatError as error:
@@ -122,7 +132,8 @@ class Writing:
         }
 
     def _models(self) -> list[tuple[str, str]]:
-        return [(model.name, size_text(model.size)) for model in self._engines.models]
+        local = [(model.name, size_text(model.size)) for model in self._engines.models]
+        return local + [(remote.reference, place_of(remote)) for remote in self._engines.servers.offered]
 
     def _drafts(self) -> list[tuple[str, str]]:
         def came() -> None:

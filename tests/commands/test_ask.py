@@ -175,6 +175,7 @@ def test_json_has_the_names_of_the_contract(ask: Callable[..., Asked], engine: S
         "message": reply.id,
         "text": "Four",
         "finish": "stop",
+        "prefix": None,
         "model": {
             "name": "first",
             "architecture": "llama",
@@ -189,7 +190,7 @@ def test_json_has_the_names_of_the_contract(ask: Callable[..., Asked], engine: S
             "reused": 768,
             "computed": 32,
             "cut": None,
-            "from": {"resident": 0, "pages": 768, "checkpoint": 0},
+            "from": {"resident": 0, "shared": 0, "pages": 768, "checkpoint": 0},
             "transcoded": None,
             "transcoded_tokens": 0,
             "restore_seconds": 0.01,
@@ -206,6 +207,7 @@ def test_json_has_the_names_of_the_contract(ask: Callable[..., Asked], engine: S
             "note": "paused for a while",
         },
         "overflow": None,
+        "remote": None,
         "saved": {"pages": 1, "bytes": 1013760, "problem": None},
     }
 

@@ -119,10 +119,10 @@ def test_the_settings_file_counts_too(home: Path, models: Path, capsys: pytest.C
 
 
 def test_a_recurrent_state_is_told(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two layers of 3 * 256 and 16 * 256 elements, for two sequences."""
+    """Two layers of 3 * 256 and 16 * 256 elements, for three sequences."""
     tiny.build("mamba", models)
     found = Ran(capsys, "mamba", "--json").object
-    assert found["state_bytes"] == 2 * 2 * (3 * 256 + 16 * 256) * 4
+    assert found["state_bytes"] == 3 * 2 * (3 * 256 + 16 * 256) * 4
     assert set(found["kv_bytes"].values()) == {0}
     assert Ran(capsys, "mamba").row("recurrent state")
 
@@ -145,8 +145,8 @@ def test_the_table(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ran.out.startswith("gemma3: gemma3, SWA, window layers keep the last 128 tokens\n")
     assert "context: 2,048 tokens, of 4,096 it was trained for" in ran.out
     assert ran.row("cache type") == ["f16", "q8_0", "q4_0"]
-    # two full layers of 2,048 cells, two with a window of 512, 512 bytes each a token
-    assert ran.row("KV cache")[:2] == ["2.5", "MiB"]
+    # two full layers of 2,048 cells, two with a window of 768, 512 bytes each a token
+    assert ran.row("KV cache")[:2] == ["2.8", "MiB"]
     assert ran.row("computations, estimate")
     assert ran.row("largest context") == ["4,096", "4,096", "4,096"]
     assert "free: 8.0 GiB RAM, VRAM -; 1.0 GiB is left to other programs" in ran.out

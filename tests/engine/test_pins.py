@@ -11,7 +11,7 @@ import pytest
 import tiny
 from driver import Driver
 
-from kvchat.backend.protocol import Pin, Pinned, Pinning
+from kvchat.backend.protocol import Pin, Pinned, Pinning, ReadAhead, Title, Warm
 from kvchat.backend.values import PromptMessage, Sampling
 from kvchat.kv.pinned import held
 from kvchat.kv.store import PAGE_TOKENS
@@ -127,6 +127,27 @@ def test_a_turn_goes_first_and_the_rest_is_computed_after_it(start, smollm2):
     assert told.failure is None
     usage = new_chat(start(smollm2, context=2048), system).ask("How many bees?", clock=CLOCK).usage
     assert usage.reused == told.tokens
+
+
+def test_what_else_is_done_beside_goes_first_and_spoils_nothing(start, smollm2):
+    """A draft is read in the cells, another chat is warmed, a title is made, while the prefix is computed."""
+    driver = start(smollm2, context=2048, parallel=2)
+    driver.ask("What is a bee?")
+    past = tuple(token for message in driver.messages for token in message.ids or ())
+    system = SYSTEM * 5
+    driver.engine.pin(Pin("p", NAME, system, CLOCK))
+    driver.until(Pinning)
+    draft = (*driver.messages, PromptMessage("user", "And how many legs does a wasp have, if it has any at all?"))
+    for number in range(3):
+        driver.engine.read_ahead(ReadAhead(f"r{number}", draft, done=True))
+        driver.until(Pinning)
+        driver.engine.warm(Warm(f"w{number}", past))
+        driver.until(Pinning)
+    driver.engine.title(Title("t", tuple(driver.messages)))
+    (told,) = [event for event in driver.until(Pinned) if isinstance(event, Pinned)]
+    assert told.failure is None
+    usage = new_chat(start(smollm2, context=2048), system).ask("How many bees?", clock=CLOCK).usage
+    assert (usage.reused, usage.cut) == (told.tokens, None)
 
 
 def test_a_cancelled_pin_pins_nothing(start, smollm2, tmp_path):

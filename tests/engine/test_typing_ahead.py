@@ -218,6 +218,20 @@ def test_a_draft_is_not_written_when_the_engine_is_killed(tmp_path, two_homes):
     assert not holds(tmp_path / "typed", ids)
 
 
+def test_a_draft_is_not_written_where_a_full_context_lets_go(tmp_path, smollm2, two_homes):
+    ids = secret_ids(two_homes("other"))
+    chat = Driver.start(tmp_path / "typed", smollm2, context=512)
+    chat.ready()
+    chat.ask(FIRST * 8, overflow="shift")
+    told = Typist(chat).writes(SECRET[:250], done=True, overflow="shift")
+    assert told.read > 40
+    usage = chat.ask(FIRST * 12, overflow="shift").usage
+    assert usage.evicted > 0
+    assert usage.ahead_wasted > 30
+    chat.engine.close()
+    assert not holds(tmp_path / "typed", ids)
+
+
 def test_what_was_read_is_written_once_it_is_sent(tmp_path, two_homes):
     chat = two_homes("typed")
     Typist(chat).writes(SECRET, done=True)
@@ -289,12 +303,12 @@ def test_a_context_that_is_nearly_full_is_left_alone(start):
 
 def test_a_window_is_read_as_far_as_it_can_be_taken_back(tmp_path):
     model = tiny.build("gemma3", tmp_path)
-    chat = Driver.start(tmp_path, model, context=2048)
+    chat = Driver.start(tmp_path, model, context=4096)
     chat.ready()
     chat.ask(FIRST * 2, sampling=FEW)
     past = sum(len(message.ids) for message in chat.messages)
     typist = Typist(chat)
-    told = typist.writes(FIRST * 6 + QUESTION, done=True)
+    told = typist.writes(FIRST * 16 + QUESTION, done=True)
     assert told.why == "the rest could not be taken back from the sliding window"
     assert past < told.there < told.tokens
     other = typist.writes("Something else that is short, but not too short to be read", done=True)
@@ -303,21 +317,26 @@ def test_a_window_is_read_as_far_as_it_can_be_taken_back(tmp_path):
     chat.engine.close()
 
 
-def test_a_window_that_was_read_ahead_answers_as_one_that_was_not(tmp_path):
+def test_of_a_window_that_was_read_ahead_pages_are_as_whole_as_of_one_that_was_not(tmp_path):
     model = tiny.build("gemma3", tmp_path)
-    answers = []
+    question, answers, kept = FIRST * 3 + QUESTION, [], []
     for name in ("typed", "plain"):
         chat = Driver.start(tmp_path / name, model, context=2048)
         chat.ready()
         chat.ask(FIRST * 2, sampling=FEW)
         if name == "typed":
-            Typist(chat).writes(FIRST + QUESTION, done=True)
-            Typist(chat).writes(QUESTION, done=True)
-        answers.append(chat.ask(QUESTION, sampling=FEW))
+            Typist(chat).writes(FIRST + "and then it was put otherwise", done=True)
+            told = Typist(chat).writes(question, done=True)
+            assert told.there == told.tokens
+            assert told.wasted > 0
+        answers.append(chat.ask(question, sampling=FEW))
         chat.engine.close()
-    assert answers[0].usage.ahead > 0
-    assert answers[0].segments == answers[1].segments
-    assert answers[0].usage.prompt_tokens == answers[1].usage.prompt_tokens
+        kept.append({page: len(rows) for page, rows in pages(tmp_path / name).items()})
+    assert answers[0].usage.ahead == told.read > 200
+    assert answers[0].segments[:-1] == answers[1].segments[:-1]
+    both = kept[0].keys() & kept[1].keys()
+    assert len(both) > answers[0].usage.prompt_tokens // 128
+    assert {page: kept[0][page] for page in both} == {page: kept[1][page] for page in both}
 
 
 def test_reasoning_that_leaves_with_the_message_is_waited_for(tmp_path):

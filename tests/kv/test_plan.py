@@ -15,7 +15,7 @@ from kv_shapes import header
 from kvchat.errors import FormatError, KvchatError
 from kvchat.formats.gguf import TensorInfo, read_header
 from kvchat.kv.compute import workload
-from kvchat.kv.fit import cache_bytes, chunk, rollback_rows, sequences, uses_flash
+from kvchat.kv.fit import cache_bytes, chunk, rollback_rows, sequences, turns_at_once, uses_flash
 from kvchat.kv.geometry import geometry
 from kvchat.kv.ledger import CacheConfig, ledger
 from kvchat.kv.needs import Memory, Need, Subject, room, subject
@@ -56,9 +56,9 @@ def test_the_total_is_the_sum_of_its_parts(kind: str) -> None:
 
 
 def test_it_plans_what_the_engine_builds() -> None:
-    """Two sequences where the state can be kept, and batches by the number of parameters."""
+    """Four turns and a scratch sequence where they cost nothing, and batches by the number of parameters."""
     plan = make_plan(model(), Memory(64 * GIB))
-    assert (plan.sequences, plan.batch) == (2, 64)
+    assert (plan.sequences, plan.batch) == (5, 64)
     assert [chunk(number, on_gpu=False) for number in (135_000_000, 3_000_000_000, 8_000_000_000)] == [256, 128, 64]
     assert chunk(8_000_000_000, on_gpu=True) == 512
 
@@ -78,16 +78,34 @@ def test_flash_attention_before_anything_is_measured() -> None:
 
 
 def test_windows_and_states_are_counted_as_they_are_built() -> None:
-    """A window of 512: 2 * 512 + 64 cells, rounded up to 1,280; LFM2's states: those of the last 8 tokens too."""
+    """A window of 512: 3 * 512 + 64 cells, rounded up to 1,792; LFM2's states: those of the last 8 tokens too."""
     windowed = model("gemma3", attention__sliding_window=512, attention__sliding_window_pattern=2)
     found = need(make_plan(windowed, Memory(64 * GIB)), "f16")
-    assert found.kv_bytes == (16 * 8192 + 16 * 1280) * 2 * 8 * 128 * 2
+    assert found.kv_bytes == (16 * 8192 + 16 * 1792) * 2 * 8 * 128 * 2
     hybrid = model("lfm2", layers=2, kv=[0, 8], shortconv__l_cache=3)
-    assert (sequences(hybrid.geometry), rollback_rows(hybrid.geometry)) == (2, 8)
+    assert (sequences(hybrid.geometry), rollback_rows(hybrid.geometry)) == (3, 8)
     found = need(make_plan(hybrid, Memory(64 * GIB)), "f16")
-    assert found.state_bytes == 2 * 4096 * 4 * 2 * (1 + 8)
+    assert found.state_bytes == 3 * 4096 * 4 * 2 * (1 + 8)
     parts = found.kv_bytes + found.state_bytes + found.compute_bytes + found.process_bytes
     assert found.total_bytes == hybrid.size + parts
+
+
+def test_places_for_turns_cost_what_they_take() -> None:
+    """None where all cells are one pool; a window of cells, or a state, each where they are not."""
+    plain, hybrid = model(), model("lfm2", layers=2, kv=[0, 8], shortconv__l_cache=3)
+    windowed = model("gemma3", attention__sliding_window=512, attention__sliding_window_pattern=2)
+    assert turns_at_once(plain.geometry) == 4
+    assert turns_at_once(windowed.geometry) == turns_at_once(hybrid.geometry) == 2
+    found = {
+        name: [need(make_plan(each, Memory(64 * GIB), Wanted(parallel=count)), "f16") for count in (1, 8)]
+        for name, each in (("plain", plain), ("windowed", windowed), ("hybrid", hybrid))
+    }
+    few, many = found["plain"]
+    assert few.kv_bytes == many.kv_bytes
+    few, many = found["windowed"]
+    assert many.kv_bytes - few.kv_bytes == 16 * 7 * 512 * 2 * 8 * 128 * 2
+    few, many = found["hybrid"]
+    assert many.state_bytes // 9 == few.state_bytes // 2
 
 
 def test_a_draft_model_comes_with_a_cache_of_its_own() -> None:

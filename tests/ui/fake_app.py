@@ -18,7 +18,18 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from fake_backend import delta, finished, make_ready, prompt_events
 
-from kvchat.backend.protocol import Event, Forecast, Forecasted, Generate, Preview, Ready, Title, Warm, Warmed
+from kvchat.backend.protocol import (
+    Event,
+    Forecast,
+    Forecasted,
+    Generate,
+    Preview,
+    ReadAhead,
+    Ready,
+    Title,
+    Warm,
+    Warmed,
+)
 from kvchat.backend.values import EngineConfig
 from kvchat.config import Settings
 from kvchat.paths import Paths
@@ -51,6 +62,9 @@ class Engine:
 
     def forecast(self, command: Forecast) -> None:
         self._post(Forecasted(command.turn, 40, 0, 30, 10, 0.2, None))
+
+    def read_ahead(self, command: ReadAhead) -> None:
+        pass
 
     def preview(self, command: Preview) -> None:
         pass

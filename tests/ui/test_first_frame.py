@@ -40,7 +40,7 @@ from kvchat.ui.app import KvchatApp
 from kvchat.ui.chat_screen import ChatScreen
 from kvchat.ui.desk import Desk
 from kvchat.ui.inbox import Inbox
-from kvchat.ui.launch import EngineLink, local_engine, survey
+from kvchat.ui.launch import EngineLink, any_engine, survey
 
 def begin(self):
     print(json.dumps(sorted(sys.modules)))
@@ -52,7 +52,7 @@ inbox = Inbox()
 store = StoreThread(paths.chats_db, print)
 store.run(ChatStore.latest).result()
 settings = load_settings(paths, os.environ, {})
-engine = EngineLink(settings, paths, inbox.post, local_engine, survey)
+engine = EngineLink(settings, paths, inbox.post, any_engine, survey)
 KvchatApp(Desk(settings, paths, store, engine, inbox), None).run(headless=True)
 store.close()
 """

@@ -14,9 +14,10 @@ from ui_fakes import Stage, room, sees, stage, toasts, until
 
 from kvchat.backend.protocol import Forecast, Forecasted
 from kvchat.errors import KvchatError
+from kvchat.fenced import LARGEST, language_of
 from kvchat.ui.chips import FileRef
 from kvchat.ui.files import list_files
-from kvchat.ui.files_reading import LARGEST, language_of, read_block, split_range
+from kvchat.ui.files_reading import read_block, split_range
 
 # ---------------------------------------------------------------------- which are offered
 
@@ -230,7 +231,7 @@ async def test_a_file_that_is_gone_is_said_and_nothing_is_sent(home: Path, folde
             await until(pilot, lambda: not list(room(pilot).prompt.chips.unread(room(pilot).prompt.text)))
             (folder / "my notes.txt").unlink()
             await pilot.press("enter")
-            await sees(pilot, "not sent: @my notes.txt is not there any more")
+            await sees(pilot, "not sent: @my notes.txt is not there")
             assert room(pilot).prompt.draft == "@my notes.txt "
             assert on.engine.requests == []
 

@@ -31,7 +31,8 @@ def engines(app: int) -> list[int]:
 
 def test_what_llama_cpp_writes_is_in_its_log_and_the_app_ends_while_it_computes(terminal: Terminal, home: Path) -> None:
     """It says a lot while it loads a model, on descriptor 2; none of it is drawn. Then a prompt is being read, which is
-    one long call after the other: ^Q ends app and engine, and the terminal is as it was."""
+    one long call after the other: ^Q, twice since an answer is asked for, ends app and engine, and the terminal is as
+    it was."""
     log = (home / "logs" / "engine.log").read_bytes()
     assert b"SmolLM2" in log
     words = set(re.findall(rb"(?:llama|ggml|load)_\w{4,}", log))
@@ -43,7 +44,7 @@ def test_what_llama_cpp_writes_is_in_its_log_and_the_app_ends_while_it_computes(
     terminal.wait_for("[Pasted #1")
     terminal.send(b"\r")
     terminal.wait_until(lambda: re.search(r"reading [1-9]\d?%", terminal.text()) is not None, "a prompt that is read")
-    terminal.send(b"\x11")
+    terminal.send(b"\x11\x11")
     assert terminal.ended() == 0
     assert terminal.settings() == terminal.before
     for sequence in (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1003l", b"\x1b[?2004l"):

@@ -50,6 +50,7 @@ SCREENS: dict[str, tuple[tuple[str, ...], str]] = {
     "chat": ((), "a quotation"),
     "browsing": (("ctrl+o",), "A title"),
     "chats": (("ctrl+s",), "esc back"),
+    "answers side by side": (("f5",), "answers"),
     "inspector": (("f3",), "esc"),
     "inspector, memory": (("f3", "tab"), "esc"),
     "inspector, disk": (("f3", "tab", "tab"), "esc"),

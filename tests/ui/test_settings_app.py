@@ -211,4 +211,4 @@ async def test_a_page_that_is_none(home: Path) -> None:
     with stage(home) as on:
         async with on.app().run_test(size=(100, 30)) as pilot:
             await send(pilot, "/settings xyz")
-            await until(pilot, lambda: "engine, sampling, history, store" in toasts(pilot))
+            await until(pilot, lambda: "engine, turns, sampling, history, store" in toasts(pilot))

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from kvchat.chats.types import Chat
 from kvchat.ui.grouping import grouped
 from kvchat.ui.marking import excerpt, marks
-from kvchat.ui.sidebar_rows import row
+from kvchat.ui.sidebar_rows import ChatState, row
 
 
 def chat(name: str, updated: float = 1.0, pinned_at: float | None = None) -> Chat:
@@ -123,6 +123,15 @@ def test_an_excerpt_begins_with_a_whole_word() -> None:
 )
 def test_a_row_is_as_wide_as_the_others(title: str) -> None:
     for query in ("", "x"):
-        line = row(chat(title), 1000.0, 28, is_open=True, is_active=True, query=query).plain
+        line = row(chat(title), 1000.0, 28, is_open=True, state=ChatState("done"), query=query).plain
         assert cell_len(line) == 28
         assert line.endswith(" 16m") and not set(line) & set("\x1b\u202e\n\t\x9b")
+
+
+@pytest.mark.parametrize("cells", [28, 12, 6])
+def test_what_goes_on_takes_the_place_of_the_age(cells: int) -> None:
+    state = ChatState("waiting", "waits", "the context\x1b[2J is full of\nother answers")
+    line, *more = row(chat("Trip to Rome"), 1000.0, cells, is_open=False, state=state).plain.split("\n")
+    assert line.startswith(" ◔") and line.endswith(" waits")
+    assert cell_len(line) == max(cells, 9)  # a glyph, a letter and the words
+    assert 0 < len(more) <= 3 and all(cell_len(each) <= cells and "\x1b" not in each for each in more)

@@ -16,6 +16,7 @@ from kvchat.backend.protocol import EngineDied, LoadFailed, TurnFinished
 from kvchat.backend.values import Failure, Usage
 from kvchat.chats.store import ChatStore
 from kvchat.config import Settings
+from kvchat.ui.background_question import AnswersRunning
 from kvchat.ui.help import Help
 
 
@@ -101,28 +102,6 @@ async def test_new_chat_and_back(home: Path) -> None:
             assert room(pilot).prompt.has_focus
             await pilot.press("up")
             assert room(pilot).prompt.text == "in the first chat"
-
-
-async def test_another_chat_opens_after_the_running_answer_was_stopped(home: Path) -> None:
-    with stage(home, turn_events) as on:
-        async with on.app().run_test(size=(120, 30)) as pilot:
-            await send(pilot, "old chat")
-            await sees(pilot, "Hello there.")
-            await pilot.press("ctrl+n")
-            on.engine.script = None
-            await send(pilot, "long answer please")
-            await until(pilot, lambda: len(on.engine.requests) == 2)
-            request = on.engine.requests[1]
-            on.engine.say(*prompt_events(request), delta(request, "half"))
-            await sees(pilot, "half▍")
-            await pilot.press("ctrl+s", "down", "enter")
-            await until(pilot, lambda: on.engine.cancelled == [request.turn])
-            assert "half" in shown(pilot)  # not before it has ended
-            on.engine.say(finished(request, "cancelled"))
-            await sees(pilot, "old chat")
-        latest = on.store.run(ChatStore.latest).result()
-        assert latest is not None
-        assert [m.text for m in on.store.run(ChatStore.path, latest.head).result()] == ["long answer please", "half"]
 
 
 async def test_resume_shows_the_chat_and_an_interrupted_answer(home: Path) -> None:
@@ -296,6 +275,8 @@ async def test_quitting_keeps_the_answer_that_is_being_written(home: Path) -> No
             on.engine.say(*prompt_events(request), delta(request, "all of this"))
             await sees(pilot, "all of this")
             await pilot.press("ctrl+q")
+            await until(pilot, lambda: isinstance(pilot.app.screen, AnswersRunning))
+            await pilot.press("s")
             await until(pilot, lambda: on.engine.cancelled == [request.turn])
             assert not pilot.app._exit
             on.engine.say(finished(request, "cancelled"))

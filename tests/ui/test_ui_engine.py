@@ -16,7 +16,7 @@ from kvchat.backend.protocol import ConfigureFailed, EngineDied, Forecasted, Loa
 from kvchat.backend.values import EngineConfig, Failure
 from kvchat.config import Settings
 from kvchat.library.find import ModelFile
-from kvchat.ui.dialogs import Confirm
+from kvchat.ui.background_question import AnswersRunning
 from kvchat.ui.first_run import FirstChoice, FirstRun
 from kvchat.ui.launch import Survey
 from kvchat.ui.settings_screen import EngineWish, SettingsScreen
@@ -102,12 +102,12 @@ async def test_applying_during_an_answer_asks_first(home: Path) -> None:
             on.engine.say(*prompt_events(request), delta(request, "half"))
             await sees(pilot, "half")
             await send(pilot, "/cache q8_0")
-            await until(pilot, lambda: isinstance(pilot.app.screen, Confirm))
+            await until(pilot, lambda: isinstance(pilot.app.screen, AnswersRunning))
             await pilot.press("escape")
             assert on.engine.cancelled == []
             await send(pilot, "/cache q8_0")
-            await until(pilot, lambda: isinstance(pilot.app.screen, Confirm))
-            await pilot.press("enter")
+            await until(pilot, lambda: isinstance(pilot.app.screen, AnswersRunning))
+            await pilot.press("s")
             await until(pilot, lambda: on.engine.cancelled == [request.turn])
             assert on.engine.configured == []  # not before it has ended
             on.engine.say(finished(request, "cancelled"))

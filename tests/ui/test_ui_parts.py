@@ -15,10 +15,11 @@ from wcwidth import iter_graphemes
 from kvchat.backend.protocol import Loading, Warmed
 from kvchat.backend.values import Usage
 from kvchat.chats.types import Message
+from kvchat.clean import normal
 from kvchat.ui import slash
 from kvchat.ui.graphemes import boundary_after, boundary_before
 from kvchat.ui.inbox import Inbox
-from kvchat.ui.paste import SafePasteParser, normal
+from kvchat.ui.paste import SafePasteParser
 from kvchat.ui.positions import Positions
 from kvchat.ui.status import StatusState, status_line
 from kvchat.ui.undo import Undo

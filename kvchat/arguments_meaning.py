@@ -1,0 +1,52 @@
+"""Which words of a command line mean something to which command. Owns that; must not parse.
+
+A flag may stand before the name of the command, where the parser of the app takes it: by this it is found out that it
+has no effect.
+"""
+
+from __future__ import annotations
+
+from kvchat.config_hardware import HARDWARE_OPTIONS
+from kvchat.config_options import BY_KEY
+
+ENGINE_KEYS = (
+    "model",
+    "model_draft",
+    "ctx_size",
+    "cache_type_k",
+    "cache_type_v",
+    "flash_attn",
+    "n_gpu_layers",
+    "threads",
+    *(option.key for option in HARDWARE_OPTIONS),
+    *("parallel", "favour"),
+)
+PLAN_KEYS = (
+    *("ctx_size", "cache_type_k", "cache_type_v", "flash_attn", "n_gpu_layers"),
+    *("kv_offload", "batch_size", "ubatch_size", "lora", "parallel"),
+)
+SCREEN_KEYS = ("theme", "mouse", "follow", "auto_title", "read_ahead")
+CHAT_KEYS = tuple(key for key in BY_KEY if key not in (*ENGINE_KEYS, *SCREEN_KEYS))
+_OPENING = ("chat", "continue_last")
+
+# By command, or command and action; "" is the app.
+MEANING: dict[str, frozenset[str]] = {
+    "": frozenset((*ENGINE_KEYS, *CHAT_KEYS, *SCREEN_KEYS, *_OPENING, "plain")),
+    "ask": frozenset((*ENGINE_KEYS, *CHAT_KEYS, *_OPENING, "resume", "n", "json", "question", "prefix")),
+    "chats": frozenset(
+        ("action", "name", "json", "trash", "query", "title", "everything", "form", "output", "files", "purge", "yes")
+    ),
+    "models": frozenset(("action", "name", "json", "offline", "folders", "sha256", "yes")),
+    "kv": frozenset(("action", "name", "json", "to", "to_k", "to_v", "kv_budget")),
+    "kv pin": frozenset(
+        (
+            *(*ENGINE_KEYS, "action", "name", "json", "files", "prefix_name", "replace", "system"),
+            *("kv_budget", "kv_type_disk", "fit"),
+        )
+    ),
+    "plan": frozenset((*PLAN_KEYS, "name", "model_draft", "json")),
+    "bench": frozenset(("action", "model", "n_gpu_layers", "threads", "chat", "text", "depths", "types", "json")),
+    "paths": frozenset(("json",)),
+    "completions": frozenset(("shell",)),
+    "doctor": frozenset((*ENGINE_KEYS, "json")),
+}

@@ -1,0 +1,51 @@
+"""`kvchat completions SHELL`: the words of the command line for bash, zsh and fish, made from the parsers.
+
+Owns which words and files are offered for a value. Must not know what a command does, or read settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from typing import TextIO
+
+import shtab
+
+from kvchat.config_values import shown
+from kvchat.errors import UsageError
+
+SHELLS = ("bash", "zsh", "fish")
+_WORDS = re.compile(r"[a-z]+(?:\|[a-z]+)+")  # on|off|auto
+_TYPES = {"TYPE": ("f16", "bf16", "q8_0", "q4_0"), "SHELL": SHELLS}
+_FILES = {"MODEL": shtab.FILE, "DRAFT": shtab.FILE, "FILE": shtab.FILE, "FILE[:SCALE]": shtab.FILE, "FOLDER": shtab.DIR}
+
+
+def run_completions(parser: argparse.ArgumentParser, shell: str, *, out: TextIO) -> int:
+    """Print the script that `shell` is to read. `parser` has all commands; it is changed and good for nothing else.
+    UsageError for another shell."""
+    if shell not in SHELLS:
+        raise UsageError(f"there are no completions for {shown(shell)}", f"there are: {', '.join(SHELLS)}")
+    for action in _values(parser):
+        _offer(action)
+    print(shtab.complete(parser, shell=shell).rstrip("\n"), file=out)
+    return 0
+
+
+def _values(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in dict.fromkeys(action.choices.values()):
+                yield from _values(child)
+        elif action.nargs != 0:
+            yield action
+
+
+def _offer(action: argparse.Action) -> None:
+    said = action.metavar if isinstance(action.metavar, str) else ""
+    if _WORDS.fullmatch(said):
+        action.choices = said.split("|")
+    elif said in _TYPES:
+        action.choices = _TYPES[said]
+    elif said in _FILES:
+        action.complete = _FILES[said]  # type: ignore[attr-defined]  # what shtab looks for
