@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import kvchat
+from kvchat.arguments_chat import add_chat_flags, add_offline, add_screen_flags
 from kvchat.arguments_hardware import add_hardware_flags, add_memory_flags, add_rope_flags
 from kvchat.arguments_meaning import MEANING
 from kvchat.config_options import BY_KEY, OPTIONS, nearest
 from kvchat.errors import UsageError
 
+_CHAT: dict[str, Any] = {"metavar": "CHAT", "help": "its title or ID, or as much of either as only one has"}
 _BARE_NUMBER = re.compile(r"[0-9]{3,8}")  # what a context size looks like
 
 
@@ -113,8 +115,8 @@ def _parser(arguments: Sequence[str]) -> Parser:
     )
     _add_opening_flags(parser)
     _add_engine_flags(parser)
-    _add_chat_flags(parser)
-    _add_screen_flags(parser)
+    add_chat_flags(parser)
+    add_screen_flags(parser)
     parser.set_defaults(command="")
     for name, (text, add) in _COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text, argument_default=argparse.SUPPRESS)
@@ -124,6 +126,7 @@ def _parser(arguments: Sequence[str]) -> Parser:
 
 
 def _add_ask(ask: Parser) -> None:
+    ask.usage = "kvchat ask [FLAGS] [QUESTION]"
     _add_json(ask)
     ask.add_argument("question", nargs="*", help="the question")
     _add_opening_flags(ask)
@@ -132,29 +135,29 @@ def _add_ask(ask: Parser) -> None:
     ask.add_argument("--n", metavar="N", help=words)
     ask.add_argument("--prefix", metavar="NAME", help="a new chat on a pinned prefix, see kvchat kv pin")
     _add_engine_flags(ask)
-    _add_chat_flags(ask)
+    add_chat_flags(ask)
 
 
 def _add_chats(group: Parser) -> None:
-    actions = _add_actions(group, show="CHAT")
-    actions.choices["ls"].add_argument("--trash", action="store_true", help="those in the trash")
+    actions = _add_actions(group, "chats", "CHAT", _CHAT["help"])
+    actions.choices["ls"].add_argument("--trash", action="store_true", help="list those in the trash")
     search = _action(actions, "search", "find words in titles and messages; the last one may be a beginning")
-    search.add_argument("query", metavar="QUERY", nargs="+")
-    rename = _action(actions, "rename", "give one another title")
-    rename.add_argument("name", metavar="CHAT")
-    rename.add_argument("title", metavar="TITLE", nargs="+")
-    remove = _action(actions, "rm", "move one to the trash")
-    remove.add_argument("name", metavar="CHAT")
+    search.add_argument("query", metavar="QUERY", nargs="+", help="words that all occur, in any order")
+    rename = _action(actions, "rename", "give a chat another title")
+    rename.add_argument("name", **_CHAT)
+    rename.add_argument("title", metavar="TITLE", nargs="+", help="the new one")
+    remove = _action(actions, "rm", "move a chat to the trash")
+    remove.add_argument("name", **_CHAT)
     words = "remove it at once and for good, also from the trash: its words, and the KV that only it has had"
     remove.add_argument("--purge", action="store_true", help=words)
     remove.add_argument("--yes", action="store_true", help="do not ask")
     empty = _action(actions, "empty-trash", "remove all that is in the trash for good, as rm --purge does")
     empty.add_argument("--yes", action="store_true", help="do not ask")
-    _action(actions, "restore", "take one out of the trash").add_argument("name", metavar="CHAT")
-    _action(actions, "pin", "keep one at the top of the list").add_argument("name", metavar="CHAT")
-    _action(actions, "unpin", "let one go from there").add_argument("name", metavar="CHAT")
-    export = _action(actions, "export", "write one to stdout or into a file, or all into a folder")
-    export.add_argument("name", metavar="CHAT", nargs="?")
+    _action(actions, "restore", "take a chat out of the trash").add_argument("name", **_CHAT)
+    _action(actions, "pin", "keep a chat at the top of the list").add_argument("name", **_CHAT)
+    _action(actions, "unpin", "let a chat go from the top of the list").add_argument("name", **_CHAT)
+    export = _action(actions, "export", "write a chat to stdout or into a file, or all into a folder")
+    export.add_argument("name", nargs="?", **_CHAT)
     export.add_argument("--all", dest="everything", action="store_true", help="every chat, into the folder of -o")
     words = "md: the branch that is shown; json: everything, for import. Without: by the name of the file"
     export.add_argument("--format", dest="form", metavar="md|json", help=words)
@@ -164,26 +167,28 @@ def _add_chats(group: Parser) -> None:
 
 
 def _add_models(group: Parser) -> None:
-    actions = _add_actions(group, show="MODEL")
+    actions = _add_actions(group, "models on this machine", "MODEL", "a GGUF file or the name of one")
     scan = _action(actions, "scan", "look for models everywhere anew, also for what one cannot chat with")
     scan.add_argument("folders", metavar="FOLDER", nargs="*", help="further folders, this time")
-    pull = _action(actions, "pull", "fetch one; without a name: what the catalogue has")
+    pull = _action(actions, "pull", "fetch a model; without a name: what the catalogue has")
     words = "a name of the catalogue, hf:OWNER/REPOSITORY[:FILE or quantization], or the URL of a .gguf file"
     pull.add_argument("name", metavar="MODEL", nargs="?", help=words)
     pull.add_argument("--sha256", metavar="HEX", help="the checksum that the file of a URL must have")
-    _add_offline(pull)
-    remove = _action(actions, "rm", "remove one of our own from the disk; those of other programs stay")
-    remove.add_argument("name", metavar="MODEL")
+    add_offline(pull)
+    remove = _action(actions, "rm", "remove a model from kvchat's own folder; those of other programs stay")
+    remove.add_argument("name", metavar="MODEL", help="its name, as models ls has it, or its file")
     remove.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _add_kv(group: Parser) -> None:
-    actions = _add_actions(group, show="CHAIN")
+    actions = _add_actions(group, "chains and pinned prefixes", "CHAIN", "its key, or the beginning of it")
     _action(actions, "verify", "check every page on disk")
+    collect = _action(actions, "gc", "delete what is not needed of the KV on disk, and what is beyond the budget")
+    collect.add_argument("--kv-budget", metavar="SIZE", help="most that the KV state may take on disk")
     _add_pin(_action(actions, "pin", "compute the beginning of chats once, and keep it whatever the budget is"))
-    _action(actions, "unpin", "let a pinned prefix go").add_argument("name", metavar="NAME")
+    _action(actions, "unpin", "let a pinned prefix go").add_argument("name", metavar="NAME", help="its name")
     transcode = _action(actions, "transcode", "write a chain once more in another cache type")
-    transcode.add_argument("name", metavar="CHAIN")
+    transcode.add_argument("name", metavar="CHAIN", help="its key, or the beginning of it")
     transcode.add_argument("--to", metavar="TYPE", help="for K and V: f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl")
     transcode.add_argument("--k", dest="to_k", metavar="TYPE", help="for K alone")
     transcode.add_argument("--v", dest="to_v", metavar="TYPE", help="for V alone")
@@ -191,6 +196,7 @@ def _add_kv(group: Parser) -> None:
 
 
 def _add_pin(pin: Parser) -> None:
+    pin.usage = "kvchat kv pin --name NAME [FLAGS]\n       kvchat kv pin NAME [FLAGS]"
     words = "the one that is there, computed again for the model and cache type that are chosen"
     pin.add_argument("name", metavar="NAME", nargs="?", help=words)
     pin.add_argument("--name", dest="prefix_name", metavar="NAME", help="a new one: what it is called")
@@ -231,6 +237,7 @@ def _add_bench(group: Parser) -> None:
 
 
 def _add_doctor(doctor: Parser) -> None:
+    doctor.usage = "kvchat doctor [FLAGS]"
     _add_json(doctor)
     _add_engine_flags(doctor)
 
@@ -240,10 +247,10 @@ def _add_completions(parser: Parser) -> None:
     parser.add_argument("shell", metavar="SHELL", help=words)
 
 
-def _add_actions(group: Parser, show: str) -> Any:
+def _add_actions(group: Parser, what: str, one: str, words: str) -> Any:
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
-    _action(actions, "ls", "list them")
-    _action(actions, "show", "show one").add_argument("name", metavar=show)
+    _action(actions, "ls", f"list the {what}")
+    _action(actions, "show", f"show one of the {what}").add_argument("name", metavar=one, help=words)
     return actions
 
 
@@ -293,55 +300,15 @@ def _add_cache_flags(group: Any) -> None:
     group.add_argument("-ngl", "--n-gpu-layers", metavar="N", help="layers on the GPU: a number, auto or all")
 
 
-def _add_chat_flags(parser: Parser) -> None:
-    group = parser.add_argument_group("chat and sampling")
-    group.add_argument("-s", "--system", metavar="TEXT", help="system prompt")
-    group.add_argument("--history", metavar="append|exact", help="keep what was rendered, or render it all each turn")
-    words = "what drafts ahead: ngram (earlier text), model (the draft model), auto (both), off"
-    group.add_argument("--draft", metavar="auto|ngram|model|off", help=words)
-    words = "when the context is full: stop, or let the oldest turns go (shift), all but first and last (sinks),"
-    words = f"{words} what attracts the least attention (prune)"
-    group.add_argument("--overflow", metavar="stop|shift|sinks|prune|summarize", help=words)
-    group.add_argument("-n", "--predict", metavar="N", help="longest answer in tokens, -1 for no limit")
-    group.add_argument("--seed", metavar="N", help="-1 draws another each time")
-    group.add_argument("--temp", metavar="X", help="temperature; 0 always takes the likeliest token")
-    group.add_argument("--top-k", metavar="N", help="0 is off")
-    group.add_argument("--top-p", metavar="P", help="1 is off")
-    group.add_argument("--min-p", metavar="P", help="0 is off")
-    group.add_argument("--repeat-penalty", metavar="X", help="1 is off")
-    group.add_argument("--repeat-last-n", metavar="N", help="tokens that count for the penalty")
-    group.add_argument("--stop", metavar="TEXT", action="append", help="end the answer before this text; repeatable")
-    group.add_argument("--fit", metavar="ask|off", help="whether to ask before loading what does not fit")
-    words = "keep chat, drafts and KV in memory alone, and look at none of those on disk"
-    group.add_argument("--incognito", action="store_true", help=words)
-    group.add_argument("--no-kv", dest="kv", action="store_false", help="compute everything, reuse and save nothing")
-    group.add_argument("--kv-budget", metavar="SIZE", help="most that the KV state may take on disk, such as 8GiB")
-    words = "cache type in which it is saved where that takes less room, such as q8_0; same: as it is in memory"
-    group.add_argument("--kv-type-disk", metavar="TYPE", help=words)
-    _add_offline(group)
-
-
-def _add_screen_flags(parser: Parser) -> None:
-    group = parser.add_argument_group("screen")
-    group.add_argument("--plain", action="store_true", help="lines instead of a screen: screen readers, pipes")
-    group.add_argument("--theme", metavar="NAME", help="colours: auto, ink, paper, contrast, or one that /theme lists")
-    words = "read a message when it is sent, not while it is written"
-    group.add_argument("--no-read-ahead", dest="read_ahead", action="store_false", help=words)
-
-
-def _add_offline(group: Any) -> None:
-    group.add_argument("--offline", action="store_true", help="fetch nothing from the network")
-
-
 # What each command is for, and what adds its words to a parser.
 _COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "ask": ("ask one question and print the answer; stdin is put before the question", _add_ask),
-    "chats": ("conversations", _add_chats),
-    "models": ("model files on this machine", _add_models),
-    "kv": ("the KV state that is kept on disk", _add_kv),
+    "chats": ("chats: list, show, search, rename, export, import, remove", _add_chats),
+    "models": ("models: list, show, fetch, remove", _add_models),
+    "kv": ("the KV cache on disk: list, check, pin, transcode", _add_kv),
     "plan": ("the memory that a model takes, and what fits", _add_plan),
     "bench": ("what cache types cost in quality, measured on this machine", _add_bench),
-    "paths": ("where things are", _add_json),
+    "paths": ("where settings, chats, models and KV pages are", _add_json),
     "doctor": ("what this build and machine can do", _add_doctor),
     "completions": ("what bash, zsh or fish needs to complete these words", _add_completions),
 }

@@ -159,34 +159,32 @@ def _plan(given: argparse.Namespace) -> int:
 def _chats(given: argparse.Namespace) -> int:
     if given.action in {"export", "import"}:
         return _transfer(given)
+    if given.action == "empty-trash" or hasattr(given, "purge"):
+        return _purge(given)
     paths, json, out = Paths.find(os.environ), hasattr(given, "json"), sys.stdout
     from kvchat.commands import chats
 
+    if given.action == "rm" and hasattr(given, "yes"):
+        raise UsageError("chats rm asks nothing without --purge", "leave out --yes, or add --purge")
     match given.action:
         case "ls":
             return chats.run_ls(paths, json=json, out=out, trash=hasattr(given, "trash"))
         case "search":
             return chats.run_search(paths, given.query, json=json, out=out)
-        case "empty-trash":
-            return _purge(given, paths)
-        case "rm" if hasattr(given, "purge"):
-            return _purge(given, paths)
-        case "rm" if hasattr(given, "yes"):
-            raise UsageError("chats rm asks nothing without --purge", "leave out --yes, or add --purge")
         case "rename":
             return chats.run_rename(paths, given.name, given.title, json=json, out=out)
-        case _:
-            one = {
-                "rm": chats.run_rm,
-                "restore": chats.run_restore,
-                "pin": chats.run_pin,
-                "unpin": chats.run_unpin,
-                "show": chats.run_show,
-            }
-            return one[given.action](paths, given.name, json=json, out=out)
+    one = {
+        "rm": chats.run_rm,
+        "restore": chats.run_restore,
+        "pin": chats.run_pin,
+        "unpin": chats.run_unpin,
+        "show": chats.run_show,
+    }
+    return one[given.action](paths, given.name, json=json, out=out)
 
 
-def _purge(given: argparse.Namespace, paths: Paths) -> int:
+def _purge(given: argparse.Namespace) -> int:
+    paths = Paths.find(os.environ)
     from kvchat.commands.chats_purge import run_empty_trash, run_purge
 
     yes, json = hasattr(given, "yes"), hasattr(given, "json")
@@ -260,10 +258,11 @@ def _kv(given: argparse.Namespace) -> int:
 
     if given.action == "unpin":
         return prefixes.run_unpin(paths, given.name, json=json, out=out)
-    if given.action == "verify":
-        return kv.run_verify(paths, json=json, out=out)
-    if given.action == "ls":
-        return kv.run_ls(paths, json=json, out=out)
+    if given.action == "gc":
+        return kv.run_gc(paths, _settings(given, paths), json=json, out=out)
+    if given.action in ("ls", "verify"):
+        run = kv.run_ls if given.action == "ls" else kv.run_verify
+        return run(paths, json=json, out=out)
     return kv.run_show(paths, given.name, json=json, out=out)
 
 

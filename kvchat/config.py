@@ -149,6 +149,19 @@ def load_settings(paths: Paths, environ: Mapping[str, str], flags: Mapping[str, 
     return settings
 
 
+def value_of(settings: Settings, key: str) -> object:
+    """What a setting is, by its name in config.toml."""
+    groups: tuple[tuple[Mapping[str, str], object], ...] = (
+        (_SAMPLING_NAMES, settings.sampling),
+        (HARDWARE_FIELDS, settings.hardware),
+        (ROPE_FIELDS, settings.rope),
+    )
+    for names, values in groups:
+        if key in names:
+            return getattr(values, names[key])
+    return getattr(settings, _SETTING_NAMES.get(key, key))
+
+
 def engine_config(settings: Settings, model_path: Path, paths: Paths) -> EngineConfig:
     """What an engine process is started with. `model_draft` is a path by now."""
     return EngineConfig(

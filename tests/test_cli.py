@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
 import pty
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import kvchat
-from kvchat.arguments import parse
+from kvchat.arguments import parse, whole_parser
 from kvchat.arguments_meaning import SCREEN_KEYS
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Chat, Message
@@ -273,3 +274,19 @@ def test_keys_are_words_that_fit_everywhere() -> None:
     for key in BY_KEY:
         assert key == key.lower()
         assert key.isidentifier()
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from parsers(child)
+
+
+def test_every_help_fits_a_terminal_and_says_what_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for parser in parsers(whole_parser()):
+        assert max(map(len, parser.format_help().splitlines())) <= 80, parser.prog
+        silent = [action.dest for action in parser._actions if not action.help and action.dest != "action"]
+        assert silent in ([], ["command"]), parser.prog  # the names of commands tell themselves

@@ -4,6 +4,7 @@ start or judge it."""
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 from collections import deque
@@ -83,3 +84,12 @@ def is_gone(child: Child, patience: float) -> bool:
         child.process.kill()
         child.process.wait()
     return True
+
+
+def is_fault_of_draft(child: Child) -> bool:
+    """Whether the next engine goes on without the draft model of one that was killed: it was being loaded, or it was
+    there, and without it there is one reason less. An illegal instruction is the fault of extra buffers first."""
+    config, code = child.choice.config, child.process.returncode
+    if config.draft_path is None or code >= 0 or not (child.drafting or child.ready):
+        return False
+    return code != -signal.SIGILL or not config.extra_buffers

@@ -4,14 +4,13 @@ along. Owns that process; must not import kvchat.engine: what is asked is starte
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import TypeVar
 
 from kvchat.backend.endings import cause_of
-from kvchat.backend.environment import environment
+from kvchat.backend.environment import start_process
 from kvchat.backend.inspection import Look, Looked
 from kvchat.backend.log import open_log
 from kvchat.backend.protocol import Transcode, Transcoded
@@ -39,15 +38,7 @@ def _ask(module: str, command: object, kind: type[Answer], log_file: Path, secon
     ours, theirs = Pipe(duplex=True)
     log = open_log(log_file)
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, str(theirs.fileno())],
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,
-        )
+        process = start_process((sys.executable, "-P", "-m", module), theirs.fileno(), log)
     finally:
         theirs.close()
         os.close(log)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -18,9 +17,9 @@ from dataclasses import replace
 from multiprocessing.connection import Pipe
 from pathlib import Path
 
-from kvchat.backend.child import GOODBYE, Change, Child, hang_up, is_gone, same_process, send
+from kvchat.backend.child import GOODBYE, Change, Child, hang_up, is_fault_of_draft, is_gone, same_process, send
 from kvchat.backend.endings import CRASHES, HOPELESS, cause_of, given_up, not_started, unanswered, unfinished
-from kvchat.backend.environment import environment
+from kvchat.backend.environment import start_process
 from kvchat.backend.fidelity import Guarded, Measure, Measured
 from kvchat.backend.guarding import GuardBook
 from kvchat.backend.journal import Journal
@@ -244,15 +243,7 @@ class Engine:
                 choice = self._journal.choose(self._config)
                 if choice is None:
                     raise KvchatError("every configuration of this model is known to crash here", HOPELESS)
-                process = subprocess.Popen(
-                    [*self._program, str(theirs.fileno())],
-                    env=environment(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                )
+                process = start_process(self._program, theirs.fileno(), log)
                 child = self._child = Child(process, ours, choice, size(self._log_file))
                 self._command(child, Load(self._guard.apply(self._tuning.apply(choice.config))))
                 return child
@@ -335,7 +326,7 @@ class Engine:
     def _mourn(self, child: Child, cause: str, *, crashed: bool, owed: Mapping[str, bool]) -> bool:
         """A death that nobody asked for: remember it, say it, and decide whether to start again."""
         illegal = child.process.returncode == -signal.SIGILL
-        draft = _is_fault_of_draft(child)
+        draft = is_fault_of_draft(child)
         if draft:
             self._journal.draft_died(child.choice.config, cause, lasting=crashed and child.drafting)
         elif crashed and (illegal or not child.ready):
@@ -351,12 +342,3 @@ class Engine:
         note = "; ".join(choice.notes) if choice else ""
         self._post(EngineDied(f"the engine {cause}", tail(self._log_file, child.log_start), choice is not None, note))
         return choice is not None
-
-
-def _is_fault_of_draft(child: Child) -> bool:
-    """Whether the next engine goes on without the draft model of one that was killed: it was being loaded, or it was
-    there, and without it there is one reason less. An illegal instruction is the fault of extra buffers first."""
-    config, code = child.choice.config, child.process.returncode
-    if config.draft_path is None or code >= 0 or not (child.drafting or child.ready):
-        return False
-    return code != -signal.SIGILL or not config.extra_buffers

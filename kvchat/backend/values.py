@@ -137,9 +137,9 @@ class Usage:
     recurrent state was kept nearer), "window" (its rows are gone), "refused" (by llama.cpp), "check" (what was restored
     did not do what it did when it was saved), "eviction taken back" (what is kept was computed after it), "no-kv"; None
     when nothing was lost. `cells` are those in use at the end of the turn. `saved_seconds` is the time that the reused
-    tokens but those read ahead took when they were computed. `transcoded` names the cache types ("q8_0", "q8_0/q4_0") of pages that were of
-    others than the context's, and from which `transcoded_tokens` of the reused tokens came into its cells since the
-    last turn.
+    tokens but those read ahead took when they were computed. `transcoded` names the cache types ("q8_0", "q8_0/q4_0")
+    of pages that were of others than the context's, and from which `transcoded_tokens` of the reused tokens came into
+    its cells since the last turn.
 
     `draft_kind` is what drafted in this turn: "off" (nothing), "ngram", "model" or "both". Of `draft_proposed` drafted
     tokens `draft_accepted` stood, in `draft_steps` verifications; making the drafts took `draft_seconds`.

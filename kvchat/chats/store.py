@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kvchat.chats import drafts, trash, tree
 from kvchat.chats.prefixes import Prefixes
+from kvchat.chats.presence import Presence
 from kvchat.chats.purge import Purging
 from kvchat.chats.rows import (
     CHAT,
@@ -51,6 +52,7 @@ class ChatStore:
         self._path = path or IN_MEMORY
         self.remarks: list[str] = []  # what a person should know of the file
         self._connection = connect_in_memory() if path is None else connect(path, remark=self.remarks.append)
+        self._presence = Presence(path)
         self.prefixes = Prefixes(self._connection, self._path)
         self.purging = Purging(self._connection, self._path)
         try:
@@ -315,6 +317,7 @@ class ChatStore:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with translated(self._path), immediate(self._connection):
+            self._presence.check()
             yield self._connection
 
     def _summaries(self, which: str) -> tuple[ChatSummary, ...]:

@@ -12,12 +12,15 @@ from typing import TextIO
 
 import shtab
 
+from kvchat.backend.choices import CACHE_TYPES, DISK_TYPES
 from kvchat.config_values import shown
 from kvchat.errors import UsageError
 
 SHELLS = ("bash", "zsh", "fish")
 _WORDS = re.compile(r"[a-z]+(?:\|[a-z]+)+")  # on|off|auto
-_TYPES = {"TYPE": ("f16", "bf16", "q8_0", "q4_0"), "SHELL": SHELLS}
+_LETTERS = re.compile(r"^(complete .*?)-s ([a-z]{2,} )", re.MULTILINE)
+_TRANSCODED = ("to", "to_k", "to_v")
+_TYPES = {"kv_type_disk": DISK_TYPES} | dict.fromkeys(_TRANSCODED, (*CACHE_TYPES, "q5_1", "q5_0", "q4_1", "iq4_nl"))
 _FILES = {"MODEL": shtab.FILE, "DRAFT": shtab.FILE, "FILE": shtab.FILE, "FILE[:SCALE]": shtab.FILE, "FOLDER": shtab.DIR}
 
 
@@ -28,7 +31,9 @@ def run_completions(parser: argparse.ArgumentParser, shell: str, *, out: TextIO)
         raise UsageError(f"there are no completions for {shown(shell)}", f"there are: {', '.join(SHELLS)}")
     for action in _values(parser):
         _offer(action)
-    print(shtab.complete(parser, shell=shell).rstrip("\n"), file=out)
+    script = shtab.complete(parser, shell=shell).rstrip("\n")
+    # -ctk and its like: fish knows -s for one letter alone, and reads the line otherwise
+    print(_LETTERS.sub(r"\1-o \2", script) if shell == "fish" else script, file=out)
     return 0
 
 
@@ -45,7 +50,9 @@ def _offer(action: argparse.Action) -> None:
     said = action.metavar if isinstance(action.metavar, str) else ""
     if _WORDS.fullmatch(said):
         action.choices = said.split("|")
-    elif said in _TYPES:
-        action.choices = _TYPES[said]
+    elif said == "TYPE":
+        action.choices = _TYPES.get(action.dest, CACHE_TYPES)
+    elif said == "SHELL":
+        action.choices = SHELLS
     elif said in _FILES:
         action.complete = _FILES[said]  # type: ignore[attr-defined]  # what shtab looks for

@@ -14,7 +14,7 @@ from kvchat.commands.table import size_text
 from kvchat.errors import KvchatError
 
 Ask = Callable[[Look, Path], Looked]
-_RECIPES = "README.md says how to build for CUDA, Metal, Vulkan and ROCm"
+_RECIPES = "docs/running.md of the source says how to build for CUDA, Metal, Vulkan and ROCm"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,19 @@
-"""`kvchat kv ls`, `kv show` and `kv verify`: the KV that is kept on disk. Owns how it is printed; needs no engine.
-Pinned prefixes are listed by `prefixes`."""
+"""`kvchat kv ls`, `kv show`, `kv verify` and `kv gc`: the KV that is kept on disk. Owns how it is printed; needs no
+engine. Pinned prefixes are listed by `prefixes`."""
 
 from __future__ import annotations
 
 import json as jsonlib
+from contextlib import closing
 from dataclasses import asdict
 from typing import TextIO
 
+from kvchat.chats.store import ChatStore
 from kvchat.clean import clean_line
-from kvchat.commands.prefixes import listed, print_listed, seconds_text, told
+from kvchat.commands.prefixes import drop_orphans, listed, print_listed, seconds_text, told
 from kvchat.commands.table import print_facts, print_table, size_text, time_text
+from kvchat.config import Settings
+from kvchat.kv.collecting import Collected, collect
 from kvchat.kv.namespace import Namespace
 from kvchat.kv.overview import SHORT_KEY, Chain, ChainPages, chain_pages, chains
 from kvchat.kv.rows import Row
@@ -75,6 +79,20 @@ def run_verify(paths: Paths, *, json: bool, out: TextIO) -> int:
         print(jsonlib.dumps([asdict(report)], indent=2), file=out)
     else:
         _print_report(report, paths, out)
+    return 0
+
+
+def run_gc(paths: Paths, settings: Settings, *, json: bool, out: TextIO) -> int:
+    """Delete what the page store does not need, and what is beyond the budget, and print what went. Exit code 0.
+    KvchatError when something cannot be deleted."""
+    if paths.chats_db.exists():
+        with closing(ChatStore(paths.chats_db)) as store:
+            drop_orphans(paths.kv_folder, store)
+    found = collect(paths.kv_folder, settings.kv_budget)
+    if json:
+        print(jsonlib.dumps([asdict(found)], indent=2), file=out)
+    else:
+        _print_collected(found, out)
     return 0
 
 
@@ -148,6 +166,22 @@ def _print_report(report: VerifyReport, paths: Paths, out: TextIO) -> None:
         print(f"{_counted(report.corrected, 'page')} wrong in the index, corrected", file=out)
     if report.temporary:
         print(f"{_counted(report.temporary, 'unfinished file')} deleted", file=out)
+
+
+def _print_collected(found: Collected, out: TextIO) -> None:
+    if found.temporary:
+        print(f"{_counted(found.temporary, 'unfinished file')} deleted", file=out)
+    if found.damaged:
+        print(f"{_counted(found.damaged, 'damaged page')} that had been moved away deleted", file=out)
+    if found.stale:
+        print(f"{_counted(found.stale, 'page')} in the index without a file, forgotten", file=out)
+    if found.added:
+        print(f"{_counted(found.added, 'page')} not in the index, added", file=out)
+    if found.evicted:
+        print(f"{_counted(found.evicted, 'page')} evicted, {size_text(found.freed)}", file=out)
+    print(f"{_counted(found.pages, 'page')} left, {size_text(found.bytes)} of {size_text(found.budget)}", file=out)
+    if found.over:
+        print(f"{size_text(found.over)} more than the budget are pinned: see kvchat kv ls, kvchat kv unpin", file=out)
 
 
 def _chain_cells(chain: Chain) -> tuple[str, ...]:

@@ -22,7 +22,6 @@ from kvchat.chats.types import Chat, Message
 from kvchat.clean import encodable
 from kvchat.errors import KvchatError
 
-
 NOT_KEPT = "KV on disk is not used now"
 
 

@@ -281,8 +281,8 @@ class Turning:
         self._open.replace_last(reply)
         self._open.chat = replace(self._open.chat, updated=now, model=reply.model or self._open.chat.model)
         self.live = None
-        alone = turn.beside is None or turn.beside.leader is None
-        if usage is not None and turn.ready is not None and alone:
+        first = so_far.usage is None and (turn.beside is None or turn.beside.leader is None)
+        if usage is not None and turn.ready is not None and first:
             count_use(self._store, self._open.chat, self._open.messages, usage, turn.ready)
         self._store.debounce(turn.write_key, 0, turn.hand_over.finish, reply, now, turn.reply_ids)
 

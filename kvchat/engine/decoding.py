@@ -68,8 +68,8 @@ class Decoding:
         margin: int,
     ) -> None:
         """The cells of `place` hold `prompt`, and the context has the logits of its last token. `compute(tokens,
-        output)` decodes tokens behind those in the cells and returns what that took. `make_room(tokens)`: whether there are
-        cells for so many more, for which others may be given up. `margin`: drafts leave so many cells free, so that
+        output)` decodes tokens behind those in the cells and returns what that took. `make_room(tokens)`: whether there
+        are cells for so many more, for which others may be given up. `margin`: drafts leave so many cells free, so that
         something leaves at the same place with and without them."""
         self._sampling = sampling
         self._prompt = len(prompt)

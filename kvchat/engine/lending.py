@@ -42,7 +42,8 @@ def _loan(cells: Cells, wanted: Past) -> Loan:
 
 
 def occupied(all_cells: Iterable[Cells]) -> int:
-    """Cells in use, each counted once: what was lent is counted with its lender while that has it, else once."""
+    """Cells in use, each counted once: what was lent is counted with its lender while that has it, else once. Where
+    some of it came from a third chat they are counted too often, if anything."""
     total, orphans = 0, dict[object, int]()
     for cells in all_cells:
         memory = cells.memory

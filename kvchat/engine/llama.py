@@ -279,6 +279,10 @@ class NativeContext:
         values = lib.llama_get_logits_ith(self.handle, self.last_output if index is None else index)
         return np.ctypeslib.as_array(values, (self._vocab_size,)).copy()
 
+    def logit(self, index: int, token: int) -> float:
+        """The logit of one token in an output of the last batch."""
+        return float(lib.llama_get_logits_ith(self.handle, index)[token])
+
     def all_logits(self, count: int) -> npt.NDArray[np.float32]:
         """Logits of all `count` outputs of the last batch, shape (count, vocabulary), float32: a view that holds until
         the next decode."""

@@ -47,10 +47,9 @@ class NativeSampler:
     def accept(self, token: int) -> None:
         lib.llama_sampler_accept(self._chain, token)
 
-    def sample(self, context: NativeContext, index: int = -1) -> int:
-        """Draw from an output of the context, by its index in the last batch (-1: the last one), and remember the token
-        for the penalties."""
-        index = context.last_output if index < 0 else index
+    def sample(self, context: NativeContext, index: int) -> int:
+        """Draw from an output of the context, by its index in the last batch, and remember the token for the
+        penalties."""
         return int(lib.llama_sampler_sample(self._chain, context.handle, index))
 
     def _add(self, part: Any) -> None:

@@ -306,7 +306,8 @@ class Memory:
             self.clear()
             return False
         self.shared = length - count(self.holes) if self.layout.parts != ("state",) else 0
-        self.lender = lender, lender.epoch
+        passed_on = lender.is_lent_still and self.shared <= lender.shared
+        self.lender = lender.lender if passed_on else (lender, lender.epoch)
         return True
 
     def settle(self) -> None:

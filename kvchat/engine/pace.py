@@ -1,7 +1,7 @@
 """How many tokens of prompts are read in a step beside running answers: what reading may slow these down.
 
 Owns the measurements that this needs. A step with answers alone is the measure: with "answers" a token may take twice
-as long as that on average while something is read, with "balanced" four times; "prompts" reads as much as a batch holds.
+as long as that on average while something is read, with "balanced" four times; "prompts" reads as much as a batch can.
 What a step takes is no line: on a CPU two tokens cost twice as much as one, four hardly more than two. So sizes are
 tried, and a step that took too long is made up for by steps without reading.
 """

@@ -30,8 +30,8 @@ class Running:
 
     @property
     def pending(self) -> int:
-        """Tokens that are computed and not in the record of the cells yet."""
-        return self._done
+        """Tokens that are in cells and not in the record of these yet."""
+        return 0 if self.is_parked else self._done
 
     def resume(self) -> bool:
         """Go on to the next step, from the beginning or when one is complete. False: the turn has come to its end.

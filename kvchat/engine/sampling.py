@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from kvchat.backend.values import Sampling
 from kvchat.engine.llama import NativeContext
 from kvchat.engine.llama_sampler import RANDOM_SEED, NativeSampler
+from kvchat.errors import KvchatError
+
+
+class NoNumberError(KvchatError):
+    """Nothing can be drawn from these logits."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "what the model computed is no number (NaN): an answer cannot be drawn from it",
+            "its file may be damaged: get it again. If others fail, too: -fa off, -ctk f16 -ctv f16, or -ngl 0",
+        )
 
 
 class Sampler:
@@ -32,8 +44,13 @@ class Sampler:
 
     def sample(self, context: NativeContext, index: int = -1) -> int:
         """The next token from the logits of one output, by its index in the last batch (-1: the last one). One call per
-        token of the text, in its order: every call moves the random numbers and the penalties on."""
-        return self._chain.sample(context, index)
+        token of the text, in its order: every call moves the random numbers and the penalties on. Raises
+        NoNumberError."""
+        index = context.last_output if index < 0 else index
+        token = self._chain.sample(context, index)
+        if not math.isfinite(context.logit(index, token)):
+            raise NoNumberError
+        return token
 
     def close(self) -> None:
         self._chain.close()

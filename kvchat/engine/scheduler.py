@@ -22,6 +22,7 @@ from kvchat.engine.lending import best_loan
 from kvchat.engine.pace import Pace
 from kvchat.engine.place import Place
 from kvchat.engine.running import Running
+from kvchat.engine.sampling import NoNumberError
 from kvchat.engine.session import Session
 from kvchat.errors import KvchatError
 from kvchat.kv.fit import OUTPUTS
@@ -90,7 +91,7 @@ class Scheduler:
 
     def _waits_for_leader(self, request: Generate) -> bool:
         leader = request.alternative_of
-        queued = any(each.turn == leader for each in self._queue)
+        queued = any(each.turn == leader for each in self._queue if each is not request)
         return queued or any(each.name == leader and not each.turn.has_read for each in self._running)
 
     def _begin(self, request: Generate) -> str:
@@ -155,7 +156,7 @@ class Scheduler:
         answers = sum(want.is_small for want in wants)
         chunk, favour = self._session.context.chunk, self._session.config.favour
         shares = [wants[0].tokens]
-        if len(self._running) > 1:
+        if len(running) > 1:
             free = self._session.context.cells - seat.occupied - self._pending
             quota = self._pace.quota(favour, answers, chunk)
             shares = compose(wants, Limits(chunk, OUTPUTS, free, quota))
@@ -167,7 +168,9 @@ class Scheduler:
         try:
             self._session.decode([each.task(tokens, whole=self._is_whole(each)) for each, tokens in chosen])
         except Aborted:
-            return
+            if len(self._running) == 1:
+                self._end(chosen[0][0], "cancelled")
+            return  # the others compute it once more
         except FullError:
             self._make_room(running)
             return
@@ -207,6 +210,9 @@ class Scheduler:
             self._end(running, "cancelled")
         except TooLongError as error:
             self._end(running, "context", error)
+        except NoNumberError as error:
+            self._end(running, "error", error)
+            running.place.reuser.condemn()  # no past for anything, here or on disk
         except KvchatError as error:
             self._end(running, "error", error)
         else:

@@ -48,6 +48,7 @@ COUNTS = struct.Struct("<II")
 ROWS = struct.Struct("<iQ")
 TRANSPOSED = struct.Struct("<iII")
 STATE_CELL = struct.Struct("<IiI")
+_LARGEST_ROW = 1 << 40
 CELL_BYTES, PLANE_CELL_BYTES = 12, 24
 ELEMENT_DTYPES: dict[int, np.dtype[np.uint16] | np.dtype[np.uint32]] = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
 
@@ -184,6 +185,8 @@ def _rows(cursor: _Cursor, cells: int, *, empty: bool = False) -> tuple[int, Byt
     ggml_type, row = cursor.unpack(ROWS, "layer header")
     if row == 0 and not empty:
         raise FormatError("sequence state has a layer with rows of 0 bytes")
+    if row > _LARGEST_ROW:  # without cells the size of the blob says nothing about it
+        raise FormatError(f"sequence state has a layer with rows of {row} bytes")
     return ggml_type, cursor.take(cells * row, "rows").reshape(cells, row)
 
 

@@ -24,6 +24,7 @@ LARGEST = 1 << 30  # bytes of a file, or of one in an archive
 LARGEST_IN_ALL = 4 << 30  # bytes of all that is read of an archive
 MOST_MESSAGES = 100_000  # of one conversation
 _ZIP = b"PK\x03\x04"
+_PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _UNKNOWN = "it is no conversation of kvchat, ChatGPT or llama.cpp's server"
 
 
@@ -46,6 +47,8 @@ def _archive(file: BinaryIO) -> Iterator[Transcript | Broken]:
             for member in archive.infolist():
                 if not member.filename.lower().endswith((".json", ".jsonl")):
                     continue
+                if member.compress_type not in _PACKED:
+                    raise FormatError(f"{clean_line(member.filename)[:200]} in it is packed in an unusual way")
                 if member.file_size > LARGEST:
                     raise FormatError(f"{clean_line(member.filename)[:200]} in it is too large")
                 left -= member.file_size  # more than it says is never read of it
@@ -53,7 +56,7 @@ def _archive(file: BinaryIO) -> Iterator[Transcript | Broken]:
                     raise FormatError("what is packed in it is too large")
                 with archive.open(member) as stream:
                     yield from (found for found in _text(stream) if found != Broken("", _UNKNOWN))
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError) as error:
         raise FormatError(f"the archive is damaged or locked: {error}") from error
 
 

@@ -33,17 +33,13 @@ def make_room(
     roots, never a pinned or protected one. Raises StoreUnwritable, with nothing more to delete or when deleting fails.
     """
     while excess > 0:
-        enough = len(protected) + 8  # so that one of them is not protected, if there is one
-        leaves = index.leaves(enough, drafts_only=drafts_only)
-        victims = [row for row in leaves if row.key not in protected]
-        if not victims:
+        leaves = index.leaves(len(protected) + 1, drafts_only=drafts_only)  # one is not protected, if there is one
+        victim = next((row for row in leaves if row.key not in protected), None)
+        if victim is None:
             raise StoreUnwritable(
                 "KV is not saved: the budget of the page store is used up by what may not be deleted",
                 "raise --kv-budget, or let a pinned prefix go",
             )
-        for row in victims:
-            if excess <= 0:
-                break
-            folder.remove(row.namespace, row.key)
-            index.remove([(row.namespace, row.key)])
-            excess -= row.bytes
+        folder.remove(victim.namespace, victim.key)  # its parent may be the next one
+        index.remove([(victim.namespace, victim.key)])
+        excess -= victim.bytes

@@ -7,6 +7,7 @@ tore fails its checksum.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import re
@@ -21,7 +22,8 @@ from kvchat.kv.namespace import Namespace, loads
 from kvchat.kv.pagefile import write_all
 from kvchat.kv.problems import StoreUnwritable
 
-STALE_SECONDS = 3600.0  # a temporary file of this age belongs to no writer any more
+STALE_SECONDS = 3600.0  # a temporary file of this age belongs to no writer any more, whatever locks say
+QUIET_SECONDS = 10.0  # one that was written to just now is about to get its lock, or its name
 KEPT_DAMAGED = 16  # damaged files that are kept for a look
 NAMESPACE_FILE = "namespace.json"
 
@@ -97,6 +99,16 @@ class PageFolder:
         except OSError as error:
             raise StoreUnwritable.because(error) from error
 
+    def empty_damaged(self) -> int:
+        """Delete what was set aside. Returns how many files. Raises StoreUnwritable."""
+        kept = _entries(self.damaged)
+        try:
+            for path in kept:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreUnwritable.because(error) from error
+        return len(kept)
+
     def namespaces(self) -> dict[str, Namespace]:
         """Namespaces whose description can be read, by id."""
         found = {}
@@ -123,11 +135,11 @@ class PageFolder:
     def remove_stale(self) -> int:
         """Delete temporary files of writers that died. Returns how many; what cannot be deleted stays."""
         removed = 0
-        oldest = time.time() - STALE_SECONDS
+        now = time.time()
         for namespace in _folders(self._pages, _NAMESPACE):
             for folder in (namespace, *_folders(namespace, _KEY_START)):
                 for path in _entries(folder):
-                    removed += bool(_TEMPORARY.fullmatch(path.name)) and _remove_older(path, oldest)
+                    removed += bool(_TEMPORARY.fullmatch(path.name)) and _remove_unfinished(path, now)
         return removed
 
 
@@ -150,6 +162,7 @@ def write_file(target: Path, parts: Sequence[memoryview]) -> None:
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         try:
+            _lock(fd)  # so that nobody takes it for one that was left behind
             write_all(fd, parts)
         finally:
             os.close(fd)
@@ -159,11 +172,31 @@ def write_file(target: Path, parts: Sequence[memoryview]) -> None:
         raise
 
 
-def _remove_older(path: Path, oldest: float) -> bool:
+def _remove_unfinished(path: Path, now: float) -> bool:
+    """Delete a temporary file unless somebody is writing it; whether that was done."""
     try:
-        if path.lstat().st_mtime >= oldest:
+        age = now - path.lstat().st_mtime
+        if age < QUIET_SECONDS or (age < STALE_SECONDS and _is_being_written(path)):
             return False
         path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _is_being_written(path: Path) -> bool:
+    """Whether a process holds the lock of `write_file`, or nobody can say. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        return not _lock(fd)
+    finally:
+        os.close(fd)
+
+
+def _lock(fd: int) -> bool:
+    """Hold an open file among processes until it is closed; False where another one does, or it cannot be done here."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True

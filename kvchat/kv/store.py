@@ -299,8 +299,11 @@ class PageStore:
         except FormatError:
             self._forget(row.key, self._id, damaged=True)
             return False
-        except OSError:
+        except FileNotFoundError:
             self._forget(row.key, self._id)
+            return False
+        except OSError:  # says nothing about the page
+            self._distrusted.add(row.key)
             return False
         return True
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from conversing import GREEDY, WAIT, answer, apply, on_disk, reopened, request_of
 from fake_backend import FakeBackend, delta, finished, make_ready, prompt_events
 
 from kvchat.backend.protocol import Pinned, Pinning
-from kvchat.backend.values import Failure
+from kvchat.backend.values import Failure, FinishReason, Usage
 from kvchat.chats.prefixes import Computation, Document, Prefix
 from kvchat.chats.thread import StoreThread
 from kvchat.conversation import Conversation
@@ -65,6 +68,26 @@ def test_a_first_answer_that_had_it_counts(store: StoreThread, backend: FakeBack
     answer_with(chat_on(prefix, store, backend), backend, 0)
     found = kept(store, prefix.id)
     assert (found.uses, found.seconds_saved, found.chats) == (2, pytest.approx(6.0), 3)
+
+
+def test_an_answer_that_goes_on_counts_once_and_another_one_again(
+    store: StoreThread, backend: FakeBackend, prefix: Prefix
+) -> None:
+    chat = chat_on(prefix, store, backend)
+    turns: list[tuple[Callable[[], Future[None]], FinishReason]] = [
+        (partial(chat.submit, "Hi"), "length"),
+        (chat.resume, "stop"),
+        (chat.regenerate, "stop"),
+    ]
+    for begin, reason in turns:
+        request = request_of(backend, begin())
+        end = finished(request, reason)
+        apply(chat, [*prompt_events(request), delta(request, "Hello."), replace(end, usage=reused_all(end.usage))])
+    assert kept(store, prefix.id).uses == 2
+
+
+def reused_all(usage: Usage) -> Usage:
+    return replace(usage, reused=100, pages=100)
 
 
 def test_a_chat_without_a_prefix_counts_for_none(store: StoreThread, backend: FakeBackend, prefix: Prefix) -> None:

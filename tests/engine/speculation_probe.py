@@ -90,6 +90,9 @@ class LateInterrupt(Interrupt):
             self.asked += 1
         return super().__call__() or (self.asked or 0) > 1
 
+    def is_cancelled(self, turn):
+        return super().is_cancelled(turn) or (self.asked or 0) > 1
+
 
 class Chat:
     """A session, asked turn by turn."""

@@ -157,7 +157,7 @@ async def test_files_in_the_menu(on: Stage, tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "[bold red]x[_]\x1b[31m\u202e.md").write_text("words")
     monkeypatch.chdir(tmp_path)
     async with on.app().run_test(size=(140, 40)) as pilot:
-        await sees(pilot, "kvchat")
+        await until(pilot, lambda: room(pilot).prompt.companion is not None and "evil" in status(pilot))
         await pilot.press("@")
         await until(pilot, lambda: "[bold red]x" in check(pilot))
         await look(pilot, "enter")

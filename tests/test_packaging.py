@@ -1,0 +1,77 @@
+"""The wheel: what is in it, and that it runs where nothing of this folder is.
+
+What it depends on comes from the environment of the tests: nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import kvchat
+
+ROOT = Path(kvchat.__file__).parent.parent
+
+
+def run(command: Sequence[str | Path], *, cwd: Path, **environ: str) -> str:
+    done = subprocess.run(command, check=False, cwd=cwd, capture_output=True, text=True, env=os.environ | environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=ROOT)
+    (found,) = folder.iterdir()
+    return found
+
+
+def test_everything_is_in_it_and_nothing_else(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    package = {name for name in names if name.startswith("kvchat/")}
+    kept = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "kvchat").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert package == kept | {"kvchat/library/catalog.toml"}
+    about = {name.partition("/")[2] for name in names - package}
+    assert about == {
+        "METADATA",
+        "RECORD",
+        "WHEEL",
+        "entry_points.txt",
+        "licenses/LICENSE",
+        "data/share/applications/kvchat.desktop",
+        "data/share/icons/hicolor/scalable/apps/kvchat.svg",
+    }
+
+
+def test_it_runs_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
+    run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], cwd=tmp_path)
+    own = tmp_path / "venv" / "bin"
+    options = ("install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check")
+    run([sys.executable, "-m", "pip", "--python", own / "python", *options, wheel], cwd=tmp_path)
+    # What others wrote, without the .pth files there, by which kvchat itself is found in this folder.
+    site = run([own / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], cwd=tmp_path).strip()
+    (Path(site) / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    home = str(tmp_path / "home")
+
+    where = run([own / "python", "-c", "import kvchat; print(kvchat.__file__)"], cwd=tmp_path).strip()
+    assert Path(where).is_relative_to(site)
+    assert run([own / "kvchat", "--version"], cwd=tmp_path) == f"kvchat {kvchat.__version__}\n"
+    found = json.loads(run([own / "kvchat", "doctor", "--json"], cwd=tmp_path, KVCHAT_HOME=home))
+    assert found["kvchat"] == kvchat.__version__
+    assert found["engine"]["starts"]
+    offered = json.loads(run([own / "kvchat", "models", "pull", "--json"], cwd=tmp_path, KVCHAT_HOME=home))
+    assert offered
+    assert (tmp_path / "venv" / "share" / "applications" / "kvchat.desktop").is_file()
