@@ -16,7 +16,7 @@ import struct
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import gguf
@@ -25,8 +25,12 @@ from blob_layout import BLOBS
 from kv_pages import Disk, checkpoint, namespace, page, put_chat
 
 from kvchat.backend import guarding, journal, tuning
+from kvchat.backend.values import Usage
 from kvchat.chats.rows import read_evictions
+from kvchat.chats.types import Chat, Message
 from kvchat.config import load_settings
+from kvchat.conversation.preferences import engine_choice
+from kvchat.conversation.turns import read_sampling, read_usage
 from kvchat.engine.acceptance import Acceptance
 from kvchat.errors import KvchatError
 from kvchat.formats.gguf import fingerprint, read_header
@@ -274,11 +278,21 @@ def _json_seeds(_: Path) -> list[bytes]:
     speeds = {"speed": 10.0, "f16_speed": 12.0}
     checked = {"k": {"model": "m", "types": "q8_0", "verdict": verdict | speeds}}
     tuned = {"model": "m", "types": "f16/f16", "flash_attention": True, "threads": 2, "sentences": ["on: 5 tokens/s"]}
-    evictions = [[10, [[0, 4]], "ab"], [20, [[4, 8]], ""]]
+    evictions = [[10, [[0, 4]], ""], [20, [[4, 8]], ""]]
     pin = {"tokens": 3, "keys": ["ab" * 32]}
     learned = Acceptance()
     learned.learn("ngram", 0, 4, 2)
-    kept = [checked, {"k": tuned | {"draft_costs": [1.0, 1.2]}}, evictions, pin, json.loads(learned.told() or "{}")]
+    settings = {"model": "m", "type_k": "f16", "type_v": "f16", "context": 512, "flash_attention": "auto"}
+    usage = asdict(Usage(prompt_tokens=5, computed=5)) | {"temperature": 0.7, "seed": 3}
+    kept = [
+        settings,
+        usage,
+        checked,
+        {"k": tuned | {"draft_costs": [1.0, 1.2]}},
+        evictions,
+        pin,
+        json.loads(learned.told() or "{}"),
+    ]
     return [*(json.dumps(each).encode() for each in kept), namespace().dumps().encode()]
 
 
@@ -291,7 +305,12 @@ def _read_json(data: bytes, folder: Path) -> str:
     pins = folder / "pins"
     pins.mkdir(exist_ok=True)
     _file(data, pins, f"a-{'0' * 16}.json")
-    found = read_evictions(text), Acceptance.recalled(text).told(), PinFolder(folder).read()
+    chat = Chat("c", "T", 1.0, 1.0, "", 1.0, "", None, settings=text)
+    message = Message("m", "c", None, "assistant", "", 1.0, "stop", usage=text)
+    found = (
+        *(read_evictions(text), Acceptance.recalled(text).told(), PinFolder(folder).read()),
+        *(engine_choice(chat), read_usage(message), read_sampling(message)),
+    )
     said = f"{reports} {[bool(each) for each in found]}"
     try:
         return f"{said} {loads(data).page_version}"

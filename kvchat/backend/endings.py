@@ -13,8 +13,10 @@ CRASHES = {signal.SIGILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.
 HOPELESS = "another llama-cpp-python may run it; to try again, remove state/journal.json (see kvchat paths)"
 
 
-def cause_of(code: int) -> str:
-    """How a process ended, by its return code, to be read on from "the engine "."""
+def cause_of(code: int, *, hung: bool = False) -> str:
+    """How a process ended, by its return code, to be read on from "the engine ". `hung`: we ended it ourselves."""
+    if hung:
+        return "did not react any more and was ended"
     if code >= 0:
         return f"ended by itself with code {code}"
     name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")

@@ -7,7 +7,6 @@ from `submit` when there is no engine to take a turn. All methods may be called 
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -226,7 +225,7 @@ class Engine:
                 if child is None:
                     return
                 self._pump(child)
-                again = self._bury(child, cause_of(child.process.wait()))
+                again = self._bury(child, cause_of(child.process.wait(), hung=child.hung))
 
     def _retire(self) -> None:
         with self._lock:
@@ -257,9 +256,9 @@ class Engine:
 
     def _pump(self, child: Child) -> None:
         """Hand on the events of one engine until its end of the pipe is closed."""
-        with suppress(EOFError, OSError, pickle.UnpicklingError):
+        with suppress(EOFError, OSError):
             while True:
-                self._receive(child, child.connection.recv())
+                self._receive(child, child.next_event(self._post))
 
     def _receive(self, child: Child, event: Event) -> None:
         match event:

@@ -15,7 +15,7 @@ from types import FrameType
 from kvchat.backend.fidelity import Guarded
 from kvchat.backend.guarding import warning
 from kvchat.backend.journal import DRAFT, EXTRA_BUFFERS, FLASH, TYPES
-from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Ready, TextDelta, TurnFinished
+from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Ready, TextDelta, TurnFinished, Waits
 from kvchat.backend.values import UNMET, CacheInfo, EngineConfig, Failure
 from kvchat.commands.printing import Printer
 from kvchat.conversation import Conversation
@@ -152,6 +152,8 @@ class TurnWatch:
             case EngineDied(cause=cause, restarting=restarting):
                 self._died = True
                 self._printer.note(cause + (", and is started again" if restarting else ""))
+            case Waits(reason=reason) if reason:
+                self._printer.note(reason)
             case TextDelta() | TurnFinished():
                 self._follow(event)
 

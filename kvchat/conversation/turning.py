@@ -200,7 +200,7 @@ class Turning:
             case Restored():
                 self.live = replace(live, phase="prefill", restored=event, away=0)
             case PromptProgress():
-                self.live = replace(live, phase="prefill", progress=event)
+                self.live = replace(live, phase="prefill", progress=event, waiting="")
             case TextDelta():
                 self._extend(event, live, turn)
             case Drafted():
@@ -238,7 +238,7 @@ class Turning:
         self._store.debounce(name, 0, ChatStore.set_evictions, live.message, turn.key, log)
 
     def _extend(self, event: TextDelta, live: LiveTurn, turn: Turn) -> None:
-        self.live = replace(live, phase="decode", thought=event.thought)
+        self.live = replace(live, phase="decode", thought=event.thought, waiting="")
         turn.reply.add(event.text, event.ids)
         self._behind = True
         self._store.debounce(turn.write_key, PARTIAL_SECONDS, turn.partial(live.message))

@@ -4,7 +4,6 @@ not touch cells.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 from kvchat.backend.protocol import Generate
@@ -31,7 +30,7 @@ class TooLongError(KvchatError):
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A request that was read. `past`: the history of the whole prompt, `numbering` its positions; `thought`: reasoning
-    that leaves it now; `system`: tokens of the system prompt; `began`: when, as time.perf_counter tells."""
+    that leaves it now; `system`: tokens of the system prompt; `came`: when, as time.perf_counter tells."""
 
     request: Generate
     prompt: Prompt
@@ -39,7 +38,7 @@ class Asked:
     numbering: Numbering
     thought: Eviction | None
     system: int
-    began: float
+    came: float
 
     @property
     def tokens(self) -> int:
@@ -47,9 +46,8 @@ class Asked:
         return excess(self.past, 1)
 
 
-def read_request(request: Generate, model: Model, memory: Memory) -> Asked:
-    """The prompt of a turn. Raises KvchatError where the template does not take it."""
-    began = time.perf_counter()
+def read_request(request: Generate, model: Model, memory: Memory, came: float = 0.0) -> Asked:
+    """The prompt of a turn that came at this time. Raises KvchatError where the template does not take it."""
     request = replace(request, messages=tuple(known(message, model) for message in request.messages))
     prompt = build_prompt(
         request.messages,
@@ -63,7 +61,7 @@ def read_request(request: Generate, model: Model, memory: Memory) -> Asked:
     thoughts = model.past_thoughts if request.history == "append" and can_evict else None
     past, numbering, thought = prompt_past(prompt, request.messages, request.evictions, thoughts)
     system = model.system_part.tokens(prompt.ids, request.messages, request.clock)
-    return Asked(request, prompt, past, numbering, thought, system, began)
+    return Asked(request, prompt, past, numbering, thought, system, came)
 
 
 def known(message: PromptMessage, model: Model) -> PromptMessage:

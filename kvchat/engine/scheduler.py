@@ -44,6 +44,7 @@ class Scheduler:
         self._interrupt = interrupt
         self._emit = emit
         self._queue: list[Generate] = []
+        self._came: dict[str, float] = {}  # when those in the queue came, as time.perf_counter tells
         self._asked: dict[str, Asked] = {}  # of turns in the queue that were read, and wait
         self._told: dict[str, str] = {}  # why they wait
         self._running: list[Running] = []  # the oldest first
@@ -52,6 +53,7 @@ class Scheduler:
 
     def add(self, request: Generate) -> None:
         self._queue.append(request)
+        self._came[request.turn] = time.perf_counter()
 
     @property
     def idle(self) -> bool:
@@ -91,14 +93,16 @@ class Scheduler:
 
     def _waits_for_leader(self, request: Generate) -> bool:
         leader = request.alternative_of
-        queued = any(each.turn == leader for each in self._queue if each is not request)
-        return queued or any(each.name == leader and not each.turn.has_read for each in self._running)
+        before = self._queue[: self._queue.index(request)]
+        return any(each.turn == leader for each in before) or any(
+            each.name == leader and not each.turn.has_read for each in self._running
+        )
 
     def _begin(self, request: Generate) -> str:
         """Begin a turn; or the reason why it cannot begin now."""
         session = self._session
         try:
-            asked = self._asked.get(request.turn) or session.read(request)
+            asked = self._asked.get(request.turn) or session.read(request, self._came[request.turn])
         except KvchatError as error:
             self._emit(TurnFinished(request.turn, "error", Usage(), Failure(error.message, error.hint)))
             self._forget(request.turn)
@@ -143,6 +147,7 @@ class Scheduler:
             self._emit(Waits(turn, reason))
 
     def _forget(self, turn: str) -> None:
+        self._came.pop(turn, None)
         self._asked.pop(turn, None)
         self._told.pop(turn, None)
 

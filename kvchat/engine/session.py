@@ -184,9 +184,9 @@ class Session:
         """The places of the context."""
         return self._seat
 
-    def read(self, request: Generate) -> Asked:
-        """The prompt of a turn. Raises KvchatError."""
-        return read_request(request, self.model, self.context.memory)
+    def read(self, request: Generate, came: float) -> Asked:
+        """The prompt of a turn that came at this time. Raises KvchatError."""
+        return read_request(request, self.model, self.context.memory, came)
 
     def start_turn(self, asked: Asked, place: Place) -> Turn:
         """A turn in a free place, whose steps are to be decoded with `decode`. Only one that begins without others

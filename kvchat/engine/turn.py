@@ -271,7 +271,7 @@ class Turn:
             return
         self._usage = replace(self._usage, decode_tokens=decoding.tokens, decode_seconds=decoding.seconds)
         if decoding.first_token is not None:
-            self._usage = replace(self._usage, ttft_seconds=decoding.first_token - self._asked.began)
+            self._usage = replace(self._usage, ttft_seconds=decoding.first_token - self._asked.came)
 
     def _with_last(self, start: int, end: int) -> int:
         """Where a chunk ends in front of which something would leave: the last token of the past goes before that,

@@ -29,8 +29,9 @@ def effective_budget(budget: int, folder: Path, used: int) -> int:
 def make_room(
     folder: PageFolder, index: PageIndex, excess: int, protected: Collection[bytes], *, drafts_only: bool = False
 ) -> None:
-    """Delete pages until `excess` bytes are gone: those of drafts first, then least recently used first, leaves before
-    roots, never a pinned or protected one. Raises StoreUnwritable, with nothing more to delete or when deleting fails.
+    """Delete pages until `excess` bytes are gone: those of drafts first, then those with the fewest seconds saved per
+    byte and age (see `worth`), leaves before roots, never a pinned or protected one. Raises StoreUnwritable, with
+    nothing more to delete or when deleting fails.
     """
     while excess > 0:
         leaves = index.leaves(len(protected) + 1, drafts_only=drafts_only)  # one is not protected, if there is one

@@ -15,21 +15,25 @@ from kvchat.errors import FormatError
 from kvchat.kv.database import Database
 from kvchat.kv.folder import PageFolder
 from kvchat.kv.pins import Pin, PinFolder
-from kvchat.kv.rows import LATEST, LONGEST, MOST, Row, check_row, scan
+from kvchat.kv.rows import LATEST, LONGEST, MOST, Row, check_row, scan, worth
 
-VERSION = 6
+VERSION = 7
 
 _COLUMNS = ", ".join(field.name for field in fields(Row))
 _SELECT = f"SELECT {_COLUMNS} FROM pages"  # noqa: S608 (constants only)
 _IS_PINNED = "EXISTS (SELECT 1 FROM pins WHERE pins.namespace = {} AND pins.key = {})"
 _VALUES = [f"?{number}" for number in range(1, len(fields(Row)) + 1)]
+_WORTH = f"?{len(_VALUES) + 1}"
+# A state is worth nothing without the page in which it lies, and goes before it.
+_WORTH_OF_PAGE = "SELECT max(worth) FROM pages WHERE namespace = ?1 AND parent = ?4 AND kind = 'page'"
 _INSERT = (
-    f"INSERT INTO pages ({_COLUMNS}) VALUES "  # noqa: S608
-    f"({', '.join(_VALUES[:-1])}, {_VALUES[-1]} OR {_IS_PINNED.format('?1', '?2')}) "
+    f"INSERT INTO pages ({_COLUMNS}, worth) VALUES "  # noqa: S608
+    f"({', '.join(_VALUES[:-1])}, {_VALUES[-1]} OR {_IS_PINNED.format('?1', '?2')}, "
+    f"iif(?3 = 'checkpoint', coalesce(({_WORTH_OF_PAGE}), {_WORTH}), {_WORTH})) "
     "ON CONFLICT (namespace, key) DO UPDATE SET kind = excluded.kind, parent = excluded.parent, "
     "tag = excluded.tag, ids = excluded.ids, position = excluded.position, complete = excluded.complete, "
     "bytes = excluded.bytes, seconds = excluded.seconds, last_use = max(last_use, excluded.last_use), "
-    "after = excluded.after"
+    "after = excluded.after, worth = excluded.worth"
 )
 _SET_PINNED = f"UPDATE pages SET pinned = {_IS_PINNED.format('?1', '?2')} WHERE namespace = ?1 AND key = ?2"  # noqa: S608
 _SCHEMA = (
@@ -55,11 +59,12 @@ _SCHEMA = (
         after BLOB NOT NULL CHECK (typeof(after) = 'blob' AND length(after) IN (0, 32)),
         draft INTEGER NOT NULL CHECK (draft IN (0, 1)),
         pinned INTEGER NOT NULL CHECK (pinned IN (0, 1)),
+        worth REAL NOT NULL,
         PRIMARY KEY (namespace, key)
     ) WITHOUT ROWID""",
     "CREATE INDEX pages_by_parent ON pages (namespace, parent, kind, tag, ids)",
     "CREATE INDEX pages_by_eviction ON pages (namespace, after) WHERE after != x''",
-    "CREATE INDEX pages_by_use ON pages (draft DESC, last_use, position DESC, kind)",
+    "CREATE INDEX pages_by_use ON pages (draft DESC, last_use + worth, position DESC, kind)",
     "CREATE INDEX pages_by_size ON pages (bytes)",
 )
 _LEAVES = (
@@ -67,7 +72,7 @@ _LEAVES = (
     "(SELECT 1 FROM pages AS child WHERE child.namespace = page.namespace AND child.parent = page.key) "
     "AND NOT EXISTS (SELECT 1 FROM pages AS child WHERE child.after != x'' "
     "AND child.namespace = page.namespace AND child.after = page.key) "
-    "ORDER BY draft DESC, last_use, position DESC, kind LIMIT ?"
+    "ORDER BY draft DESC, last_use + worth, position DESC, kind LIMIT ?"
 )
 
 
@@ -84,7 +89,8 @@ class PageIndex:
                 connection.execute(statement)
             for pin in PinFolder(folder.root).read():
                 _put_pin(connection, pin)
-            connection.executemany(_INSERT, (astuple(row) for row in scan(folder)))
+            found = sorted(scan(folder), key=lambda row: row.kind == "checkpoint")
+            connection.executemany(_INSERT, map(_values, found))
 
         self._database = Database(folder.index_file, folder.lock_file, VERSION, fill)
 
@@ -142,8 +148,9 @@ class PageIndex:
         return self._select("ORDER BY namespace, position, key")
 
     def leaves(self, limit: int, *, drafts_only: bool = False) -> list[Row]:
-        """Pages that may be deleted without losing others: no child, not pinned; those of drafts first, then least
-        recently used first, and then a checkpoint before the page in which it lies."""
+        """Pages that may be deleted without losing others: no child, not pinned; those of drafts first, then those
+        whose last use was longest ago, the later the more they are worth (see `worth`), and then a checkpoint before
+        the page in which it lies."""
         return self._database.read(lambda connection: _rows(connection.execute(_LEAVES, (drafts_only, limit))), [])
 
     def total_bytes(self) -> int:
@@ -163,7 +170,7 @@ class PageIndex:
         def work(connection: sqlite3.Connection) -> None:
             for old in replaced:
                 connection.execute("DELETE FROM pages WHERE namespace = ? AND key = ?", (old.namespace, old.key))
-            connection.execute(_INSERT, astuple(row))
+            connection.execute(_INSERT, _values(row))
 
         self._database.write(work)
 
@@ -228,6 +235,10 @@ class PageIndex:
 
     def _select(self, condition: str, *values: object) -> list[Row]:
         return self._database.read(lambda connection: _rows(connection.execute(f"{_SELECT} {condition}", values)), [])
+
+
+def _values(row: Row) -> tuple[object, ...]:
+    return (*astuple(row), worth(row))
 
 
 def _put_pin(connection: sqlite3.Connection, pin: Pin) -> None:

@@ -5,6 +5,7 @@ Owns `Row`; must not know SQLite or budgets.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ LONGEST = 1e15  # seconds
 ROLE, DRAFT = "role", "draft"  # label of pages that were saved for drafting, and its value
 AFTER = "after"  # label of pages right before which something was evicted: the key of what came before that, in hex
 LATEST = 1e11  # seconds since the epoch: year 5138, within what calendars can say
+HALF_LIFE = 86400.0  # seconds without use after which a page counts for half
+_USUAL = 1 << 20  # bytes that take about a second to compute
+_MOST_DOUBLINGS = 20.0
 _HEX_KEY = re.compile(f"[0-9a-f]{{{2 * KEY_BYTES}}}")
 
 
@@ -96,6 +100,16 @@ def row_of(header: PageHeader, size: int, last_use: float) -> Row:
         after=_key(header.labels.get(AFTER, "")),
         draft=header.labels.get(ROLE) == DRAFT,
     )
+
+
+def worth(row: Row) -> float:
+    """By how many seconds the last use of a page counts as later than it was, since computing it again would take long
+    for its size: HALF_LIFE for each doubling. So the order in which pages go is that of seconds per byte, halved with
+    every HALF_LIFE since the last use, and does not depend on when it is asked for."""
+    if row.seconds <= 0 or row.bytes <= 0:
+        return 0.0
+    doublings = math.log2(row.seconds / row.bytes * _USUAL)
+    return HALF_LIFE * max(-_MOST_DOUBLINGS, min(_MOST_DOUBLINGS, doublings))
 
 
 def _key(text: str) -> bytes:

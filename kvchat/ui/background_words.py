@@ -22,10 +22,10 @@ DONE, FAILED = ChatState("done"), ChatState("failed")
 
 def going_on(live: LiveTurn, tokens: int, *, engine: bool) -> ChatState:
     """A turn of which so many tokens of text have come; `engine`: there is one."""
-    if live.phase == "decode":
-        return ChatState("answering", f"{tokens:,} tok")
     if live.waiting:
         return ChatState("waiting", "waits", live.waiting)
+    if live.phase == "decode":
+        return ChatState("answering", f"{tokens:,} tok")
     if not engine:
         return ChatState("waiting", "waits", "for the engine")
     progress = live.progress

@@ -116,7 +116,7 @@ class Progress:
         phase: Phase = "restoring" if live.phase == "prompt" else "reading"
         pace = self._paces.get(live.turn, _Pace())
         progress = speed = remaining = None
-        if live.phase == "decode":
+        if live.phase == "decode" and not live.waiting:
             phase, speed = "generating", pace.speed
         elif self._ready is None:
             phase, progress = "waiting", self._loaded

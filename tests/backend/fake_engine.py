@@ -48,6 +48,12 @@ def answer(mode, pipe, request, drafts):
         die(signal.SIGSEGV)
     pipe.send(Restored(request.turn, 0, 0, 0, 0, 1, 0.0, None if request.keep_kv else "no-kv"))
     pipe.send(TextDelta(request.turn, "half ", (1,)))
+    if mode == "garbage":
+        pipe.send_bytes(bytes.fromhex(request.messages[0].text))
+        time.sleep(1000)
+    if mode == "a-giant":
+        os.write(pipe.fileno(), b"\xff\xff\xff\xfe" + bytes(100))  # a length that cannot be
+        time.sleep(1000)
     if mode == "die-in-answer" or (mode == "die-drafting" and drafts):
         die(signal.SIGABRT)
     if mode == "wait-for-cancel":

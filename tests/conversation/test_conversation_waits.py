@@ -19,6 +19,15 @@ def test_why_it_waits_is_known_until_it_begins(backend: FakeBackend, chat: Conve
     assert (chat.live.phase, chat.live.waiting) == ("prompt", "")
 
 
+def test_why_it_waits_in_the_middle_is_known_until_it_goes_on(backend: FakeBackend, chat: Conversation) -> None:
+    request = request_of(backend, chat.submit("Hi"))
+    apply(chat, [*prompt_events(request), delta(request, "one"), Waits(request.turn, "nothing is heard")])
+    assert chat.live is not None
+    assert (chat.live.phase, chat.live.waiting) == ("decode", "nothing is heard")
+    apply(chat, [delta(request, " two")])
+    assert (chat.live.phase, chat.live.waiting) == ("decode", "")
+
+
 def test_one_that_waits_can_be_stopped(store: StoreThread, backend: FakeBackend, chat: Conversation) -> None:
     request = request_of(backend, chat.submit("Hi"))
     apply(chat, [Waits(request.turn, "no room")])

@@ -24,22 +24,7 @@ from kvchat.engine.scheduler import Scheduler
 from kvchat.engine.session import Session
 from kvchat.engine.step import Step
 
-WORDS = (
-    "the",
-    "harbour",
-    "master",
-    "wrote",
-    "down",
-    "every",
-    "ship",
-    "that",
-    "came",
-    "in",
-    "and",
-    "where",
-    "from",
-    "sea",
-)
+WORDS = ("the", "harbour", "master", "wrote", "down", "every", "ship", "that", "came", "in", "and", "where")
 NOISE = 0.03  # of a logit: batches and places differ; those of these models are about 1
 CELLS = 768
 

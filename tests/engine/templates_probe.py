@@ -12,11 +12,14 @@ from pathlib import Path
 from kvchat.backend.protocol import Generate, PromptReady, TextDelta
 from kvchat.backend.values import EngineConfig, PromptMessage, Sampling
 from kvchat.engine import llama
+from kvchat.engine.asked import read_request
 from kvchat.engine.cells import Cells
 from kvchat.engine.context import Context
 from kvchat.engine.llama_quants import NativeQuants
 from kvchat.engine.model import Model
+from kvchat.engine.place import Place
 from kvchat.engine.reuse import Reuser
+from kvchat.engine.running import Running
 from kvchat.engine.speculate import Speculation
 from kvchat.engine.template import ChatTemplate
 from kvchat.engine.turn import Turn
@@ -52,11 +55,14 @@ def ten_turns(model: Model, context: Context) -> list[list[int]]:
         sampling = Sampling(temperature=1, seed=number, max_tokens=6)
         request = Generate("t", tuple(messages), sampling, draft="off")
         drafts = Speculation((), on_gpu=False).begin(request, None, model.native.ends_generation)
-        parts = model, context, cells, Reuser(cells, None), None, drafts, NativeQuants()
-        turn = Turn(request, *parts, events.append)
-        for step in turn.steps():
-            context.decode(step.tokens, step.position, output=step.output)
-        usage = turn.finish()
+        place = Place(context.tracks[0], cells, Reuser(cells, None), None)
+        asked = read_request(request, model, context.memory)
+        running = Running(Turn(asked, model, context, place, drafts, NativeQuants(), events.append))
+        while running.resume():
+            tokens = running.want.tokens
+            context.compute([running.task(tokens, whole=False)])
+            running.computed(tokens, 0.0, alone=True)
+        usage = running.turn.finish()
         segments = next(event.segments for event in events if isinstance(event, PromptReady))
         messages = [replace(message, ids=ids) for message, ids in zip(messages, segments, strict=True)]
         deltas = [event for event in events if isinstance(event, TextDelta)]

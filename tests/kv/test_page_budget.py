@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+import time
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from kv_pages import Disk, page, page_files, put_chat, restore
 
 from kvchat.kv.budget import effective_budget
 from kvchat.kv.overview import chains
+from kvchat.kv.rows import Row, worth
 from kvchat.kv.store import PAGE_TOKENS, PageStore, StoreUnwritable
 
 A, B, C = ([number] * PAGE_TOKENS * 2 for number in (1, 2, 3))  # chats of two full pages
@@ -240,3 +242,31 @@ def test_a_file_that_may_not_grow(disk: Disk) -> None:
     assert restore(store, B) == 0
     put_chat(store, B)
     assert restore(store, B) == 256
+
+
+DAY = 86400.0
+
+
+def test_worth_is_seconds_per_byte_halved_with_each_day() -> None:
+    row = Row("0" * 16, bytes(32), "page", bytes(32), "", b"", 0, 0, 1 << 20, 1.0, 0.0)
+    assert worth(row) == 0
+    assert worth(replace(row, seconds=2.0)) == worth(replace(row, bytes=1 << 19)) == DAY
+    assert worth(replace(row, seconds=0.25)) == -2 * DAY
+    assert worth(replace(row, seconds=0.0)) == worth(replace(row, bytes=0)) == 0
+    assert worth(replace(row, seconds=1e15)) == -worth(replace(row, seconds=1e-15)) == 20 * DAY
+
+
+@pytest.mark.parametrize(("days", "kept"), [(0.0, "dear"), (1.9, "dear"), (2.1, "cheap")])
+def test_what_took_long_to_compute_outlives_what_was_used_later(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: float, kept: str
+) -> None:
+    """Four times the seconds per byte are worth two days."""
+    store = disk.store(budget=2 * page_size(tmp_path))
+    real = time.time
+    chats = {"dear": A[:PAGE_TOKENS], "cheap": B[:PAGE_TOKENS]}
+    store.put(page(store.namespace.root, chats["dear"], 0, seconds=4.0))
+    monkeypatch.setattr(time, "time", lambda: real() + days * DAY)
+    store.put(page(store.namespace.root, chats["cheap"], 0, seconds=1.0))
+    store.put(page(store.namespace.root, C[:PAGE_TOKENS], 0, seconds=100.0))
+    assert [name for name, chat in chats.items() if restore(store, chat)] == [kept]
+    assert restore(store, C) == PAGE_TOKENS

@@ -139,12 +139,12 @@ def test_used_cells_of_reserved_ones(tmp_path: Path) -> None:
 
 
 def test_what_a_window_keeps(tmp_path: Path) -> None:
-    """Two of four layers look back 128 tokens: two sequences and a batch of 256 make 512 cells."""
+    """Two of four layers look back 128 tokens: three sequences and a batch of 256 make 640 cells, in steps of 256."""
     view = viewed(tmp_path, "gemma3")
-    assert window_line(view) == "2 window layers keep the last 128 tokens in 512 cells; 2 keep all in 4,096"
+    assert window_line(view) == "2 window layers keep the last 128 tokens in 768 cells; 2 keep all in 4,096"
     assert window_line(viewed(tmp_path)) == ""
     need = view.choices[view.now]
-    assert need.kv_bytes == (2 * 4096 + 2 * 512) * F16 // 2
+    assert need.kv_bytes == (2 * 4096 + 2 * 768) * F16 // 2
 
 
 def test_recurrent_states_do_not_change_with_the_types(tmp_path: Path) -> None:
