@@ -43,7 +43,7 @@ def test_the_second_process_computes_only_its_own_tokens() -> None:
     # the past: the first prompt and its reply; the reply's last token was sampled and never decoded
     past = first["prompt"]["tokens"] + first["decode"]["tokens"]
     assert second["prompt"]["computed"] == second["prompt"]["tokens"] - past + 1
-    assert second["prompt"]["from"] == {"resident": 0, "pages": past - 1, "checkpoint": 0}
+    assert second["prompt"]["from"] == {"resident": 0, "shared": 0, "pages": past - 1, "checkpoint": 0}
     assert second["prompt"]["cut"] is None
     assert second["cache"]["bytes"] == second["cache"]["cells"] * TOKEN_BYTES
     nothing = ask("-c", "And three trees.", "--no-kv")

@@ -255,22 +255,6 @@ async def test_what_waits_is_given_back_when_the_answer_was_stopped(home: Path) 
             assert len(on.engine.requests) == 1
 
 
-async def test_what_waits_becomes_a_draft_of_its_chat(home: Path) -> None:
-    with stage(home) as on:
-        async with on.app().run_test(size=(120, 30)) as pilot:
-            await send(pilot, "first")
-            await until(pilot, lambda: len(on.engine.requests) == 1)
-            await send(pilot, "second")
-            await pilot.press("ctrl+n")
-            on.engine.say(*prompt_events(on.engine.requests[0]), finished(on.engine.requests[0], "stop"))
-            await until(pilot, lambda: not room(pilot).conversation.messages)
-            assert room(pilot).prompt.text == ""
-            await pilot.press("ctrl+s", "enter")
-            await until(pilot, lambda: room(pilot).prompt.text == "second")
-            assert chip(pilot) == ""
-            assert len(on.engine.requests) == 1
-
-
 async def test_system_prompt_and_sampling_of_a_chat(home: Path) -> None:
     with stage(home, turn_events) as on:
         async with on.app().run_test(size=(120, 30)) as pilot:
