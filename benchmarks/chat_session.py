@@ -21,10 +21,10 @@ from kvchat.kv.fit import OUTPUTS
 
 
 class Reading(Session):
-    """Computes in pieces of `piece` tokens, of which llama.cpp tells all logits. `read` gets those of every token, in
+    """Computes in pieces of `piece` tokens, of which llama.cpp tells all logits. `logits` gets those of every token, in
     order."""
 
-    read: list[Logits]
+    logits: list[Logits]
     piece: int
 
     def decode(self, tasks: Sequence[Task]) -> None:
@@ -33,7 +33,7 @@ class Reading(Session):
             for start in range(0, len(step.tokens), self.piece):
                 piece = step.tokens[start : start + self.piece]
                 self.context.compute([Task(track, Step(piece, step.position + start, len(piece)))])
-                self.read += list(self.context.native.all_logits(len(piece)).copy())
+                self.logits += list(self.context.native.all_logits(len(piece)).copy())
 
 
 class Chat:
@@ -51,7 +51,7 @@ class Chat:
         self.events: list[Event] = []
         self.interrupt = Interrupt()
         self.session = Reading(config, self.interrupt, lambda _: True, self.events.append)
-        self.session.piece, self.session.read = piece, []
+        self.session.piece, self.session.logits = piece, []
         self.messages: list[PromptMessage] = []
         self.log: tuple[Eviction, ...] = ()
         self.policy = policy
@@ -63,7 +63,7 @@ class Chat:
         if reply is not None:
             self.messages.append(PromptMessage("assistant", reply))
         self.events.clear()
-        self.session.read = []
+        self.session.logits = []
         scheduler = Scheduler(self.session, self.interrupt, self.events.append)
         scheduler.add(
             Generate(

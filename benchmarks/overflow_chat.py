@@ -84,9 +84,9 @@ def chat(path: Path, kind: CacheType, policy: Evicting | None, cells: int, token
                 raise SystemExit(f"a turn ended with {reason}")
             pasted = made.messages[-2].ids or ()
             if length >= cells:
-                end = len(made.session.read) - len(made.messages[-1].ids or ()) + 1
-                told += nats(made.session.read[end - len(pasted) : end - 1], pasted[1:])
-            made.session.read = []
+                end = len(made.session.logits) - len(made.messages[-1].ids or ()) + 1
+                told += nats(made.session.logits[end - len(pasted) : end - 1], pasted[1:])
+            made.session.logits = []
             length += len(pasted) + len(made.messages[-1].ids or ())
             if len(sizes) < len(made.log):
                 sizes += [grown()] * (len(made.log) - len(sizes))

@@ -111,7 +111,7 @@ def answers(
             raise SystemExit(f"a turn ended with {finished.reason}: {finished.failure}")
         left += finished.usage.reasoning_evicted
         ids = chat.messages[-1].ids or ()
-        found.append((ids, np.stack(chat.session.read[-len(ids) - 1 : -1])))
+        found.append((ids, np.stack(chat.session.logits[-len(ids) - 1 : -1])))
     chat.close()
     if (left > 0) == (keeps or history == "exact"):
         raise SystemExit(f"{left} tokens of reasoning left")
