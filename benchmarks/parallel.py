@@ -3,8 +3,9 @@
     python benchmarks/parallel.py [MODEL.gguf] [--prompt N] [--rounds N] [--threads N] [--type TYPE]
 
 One chat answers. Then another one, with a prompt of N tokens, is asked, in each of the settings of `--favour`. Told are
-the times from one token of the first answer to the next, alone and while the prompt is read, and the speed at which the
-prompt is read, against reading it alone. One process, no pipe and no screen; the settings take turns.
+the times from one token of the first answer to the next while the prompt is read, against those of the same tokens
+without it, and the speed at which the prompt is read, against reading it alone. One process, no pipe and no screen; the
+settings take turns.
 """
 
 from __future__ import annotations
@@ -97,12 +98,21 @@ def measure(config: EngineConfig, prompt: str) -> Found:
         scheduler.advance()
     found.seconds = time.perf_counter() - began
     ends = [at for at, _ in session.times]
-    found.alone = [b - a for a, b in pairwise(ends[8:before])]
     found.beside = [b - a for a, b in pairwise(ends[before - 1 :])]
+    end_all(session, scheduler)
+    session, scheduler = begin(config)
+    scheduler.add(request("a", "Tell me of the sea.", None))
+    while len(session.times) < before + len(found.beside):
+        scheduler.advance()
+    found.alone = [b - a for a, b in pairwise([at for at, _ in session.times][before - 1 :])]
+    end_all(session, scheduler)
+    return found
+
+
+def end_all(session: Noting, scheduler: Scheduler) -> None:
     scheduler._interrupt.close()
     scheduler.advance()
     session.close()
-    return found
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -143,7 +153,7 @@ def main() -> None:
     for favour, rounds in found.items():
         gaps = [gap for each in rounds for gap in each.beside]
         plain_gaps = [gap for each in rounds for gap in each.alone]
-        base = statistics.median(plain_gaps)
+        base = statistics.mean(plain_gaps)
         seconds = statistics.median(each.seconds for each in rounds)
         print(
             f"{favour:9} token to token: alone {1000 * base:.1f} ms, beside {1000 * statistics.mean(gaps):.1f} mean"

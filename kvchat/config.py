@@ -105,7 +105,7 @@ class Settings:
     rope: Rope = field(default_factory=Rope)
     lora: tuple[Adapter, ...] = ()
     parallel: int = 0
-    favour: Favour = "answers"
+    favour: Favour = "balanced"
     read_ahead: bool = True
     remote: str | None = None
     remotes: tuple[Remote, ...] = ()

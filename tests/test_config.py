@@ -86,7 +86,7 @@ def test_every_setting_from_the_file(paths: Paths) -> None:
         offline = true
         fit = "off"
         parallel = 6
-        favour = "balanced"
+        favour = "answers"
         read_ahead = false
         """,
     )
@@ -114,7 +114,7 @@ def test_every_setting_from_the_file(paths: Paths) -> None:
         offline=True,
         fit="off",
         parallel=6,
-        favour="balanced",
+        favour="answers",
         read_ahead=False,
     )
 

@@ -155,7 +155,7 @@ class EngineConfig:
     rope: Rope = field(default_factory=Rope)
     lora: tuple[Adapter, ...] = ()
     parallel: int = 0  # turns that are computed together at most
-    favour: Favour = "answers"  # what a prompt that is read beside running answers may slow down
+    favour: Favour = "balanced"  # what a prompt that is read beside running answers may slow down
     read_ahead: bool = True  # prefill what is written, ahead of its turn
     remote: Remote | None = None
     incognito_leaves: bool = False  # the person wants an incognito chat to be read by a server on another machine

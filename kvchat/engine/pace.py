@@ -1,9 +1,11 @@
 """How many tokens of prompts are read in a step beside running answers: what reading may slow these down.
 
-Owns the measurements that this needs. A step with answers alone is the measure: with "answers" a token may take twice
-as long as that on average while something is read, with "balanced" four times; "prompts" reads as much as a batch can.
-What a step takes is no line: on a CPU two tokens cost twice as much as one, four hardly more than two. So sizes are
-tried, and a step that took too long is made up for by steps without reading.
+Owns the measurements that this needs. A step with answers alone is the measure, as it is by now: what was read makes
+it slower, too, since attention runs over the cells of all chats. FACTORS say how much longer than that a token may take
+on average while something is read, such that it takes about twice as long as without the prompt with "answers" and four
+times with "balanced"; "prompts" reads as much as a batch can. What a step takes is no line: on a CPU two tokens cost
+twice as much as one, four hardly more than two. So sizes are tried, and a step that took too long is made up for by
+steps without reading.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from kvchat.backend.values import Favour
 
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)  # tokens of prompts in a step
-FACTORS: dict[Favour, float] = {"answers": 2.0, "balanced": 4.0}
+FACTORS: dict[Favour, float] = {"answers": 1.6, "balanced": 3.0}
 _WEIGHT = 0.3  # of the newest measurement
 _AGAIN = 64  # steps after which answers are measured alone once more: they get slower as they get longer
 _ENOUGH = 3  # measurements of a size before another one is tried

@@ -28,8 +28,8 @@ SAID: dict[FieldName, str] = {
     "What was read for nothing is told with the answer. Nothing of it is written to disk before the message is sent.",
     "parallel": "so many answers are computed together, in one context that they share; more wait. Windows and "
     "recurrent states take memory for each.",
-    "favour": "when a prompt is read while answers are written: answers makes these at most twice as slow, balanced "
-    "four times, prompts reads as fast as it can.",
+    "favour": "when a prompt is read while answers are written: answers makes these about twice as slow, balanced four "
+    "times, prompts reads as fast as it can.",
 }
 NOTHING = "Applying changes nothing."
 EffectKind = Literal["none", "change", "warning"]
