@@ -163,6 +163,9 @@ class ChatScreen(PartedScreen):
         self._chats.apply(news)
         self._purging.apply(news)
         self._prefixes.apply(news)
+        now = room.conversation.live
+        if live is not None and now is not None and now.phase != live.phase:
+            self._chats.beat()
         if live is not None and not room.is_busy:
             room.sync()
             self._turned(room.conversation)
