@@ -92,24 +92,14 @@ class Beside:
         """Compute a little of the title or the summary."""
         if self._title is not None:
             self._advance_title(self._title)
-        elif self._summary is not None:
-            self._advance_summary(self._summary, seat)
+        elif self._summary is not None and self._is_over(self._summary, seat, self.end_summary):
+            self._summary = None
 
     def advance_pin(self, seat: Seat) -> None:
         """Compute a little of the first pin; it is long, and everything else goes before it."""
         job = self._pins[0]
-        try:
-            told = job.advance(seat)
-        except Aborted:
-            job.suspend()
-            return
-        except KvchatError as error:
-            self.end_pin(job.turn, Failure(error.message, error.hint))
-            return
-        if isinstance(told, Pinned):
-            job.close()
+        if self._is_over(job, seat, self.end_pin):
             self._pins.remove(job)
-        self._emit(told)
 
     def _advance_title(self, job: TitleJob) -> None:
         try:
@@ -121,16 +111,19 @@ class Beside:
             self.give_way()
             self._emit(titled)
 
-    def _advance_summary(self, job: SummaryJob, seat: Seat) -> None:
+    def _is_over(self, job: SummaryJob | PinJob, seat: Seat, fail: Callable[[str, Failure], object]) -> bool:
+        """A step of what goes on after an interruption; whether it was the last one. `fail` ends it where it cannot go
+        on."""
         try:
             told = job.advance(seat)
         except Aborted:
             job.suspend()
-            return
+            return False
         except KvchatError as error:
-            self.end_summary(job.turn, Failure(error.message, error.hint))
-            return
-        if isinstance(told, Summarized):
+            fail(job.turn, Failure(error.message, error.hint))
+            return False
+        over = isinstance(told, Summarized | Pinned)
+        if over:
             job.close()
-            self._summary = None
         self._emit(told)
+        return over

@@ -9,29 +9,18 @@ from typing import ClassVar, Literal
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from kvchat.ui.dialogs import Question
 from kvchat.ui.inline_keys import is_on_top
 from kvchat.ui.key_hints import hints, keys_at
 
 Others = Literal["go on", "stop"]
 
 
-class OthersRunning(ModalScreen[Others | None]):
+class OthersRunning(Question[Others | None]):
     """Enter or g: they go on. s: they are stopped. Escape: nothing is kept yet."""
 
-    DEFAULT_CSS = """
-    OthersRunning {
-        align: center middle; background: $background 60%;
-        & > #box {
-            width: auto; max-width: 100%; height: auto; padding: 0 2;
-            background: $surface; border: round $primary;
-        }
-        & Static { width: auto; max-width: 100%; }
-        & #keys { color: $meta; margin: 1 0 0 0; }
-    }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,g", "end('go on')", "The others go on", show=False, id="others.go-on"),
         Binding("s", "end('stop')", "Stop the others", show=False, id="others.stop"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -16,12 +16,14 @@ from kvchat.ui.display import display, display_line
 from kvchat.ui.inline_keys import LineInput, is_on_top, run_bound
 from kvchat.ui.key_hints import hints, keys_at
 
+Answer = TypeVar("Answer")
 
-class Confirm(ModalScreen[bool]):
-    """Enter or y: yes. Escape or n: no."""
+
+class Question(ModalScreen[Answer]):
+    """A box in the middle, for a few words and the keys."""
 
     DEFAULT_CSS = """
-    Confirm {
+    Question {
         align: center middle; background: $background 60%;
         & > #box {
             width: auto; max-width: 100%; height: auto; padding: 0 2;
@@ -31,6 +33,11 @@ class Confirm(ModalScreen[bool]):
         & #keys { color: $meta; margin: 1 0 0 0; }
     }
     """
+
+
+class Confirm(Question[bool]):
+    """Enter or y: yes. Escape or n: no."""
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "answer(True)", "Yes", show=False, id="confirm.enter"),
         Binding("y", "answer(True)", "Yes", show=False, id="confirm.yes"),
