@@ -113,23 +113,27 @@ class Room:
 
     # ------------------------------------------------------------------ waiting and saying
 
+    @property
+    def _is_there(self) -> bool:
+        """Whether there are widgets to show something in: an app that ends takes them away before it takes the screen."""
+        return self.screen.is_attached and self.screen.app.is_running
+
     def wait(self, future: Future[T], done: Callable[[T], object], failed: Callable[[KvchatError], object]) -> None:
         """Go on with what the store answers, without waiting for it here."""
-        screen = self.screen
-        if not screen.is_attached:
+        if not self._is_there:
             return
 
         async def settle() -> None:
             try:
                 result = await asyncio.shield(asyncio.wrap_future(future))
             except KvchatError as error:
-                if screen.is_attached:
+                if self._is_there:
                     failed(error)
             else:
-                if screen.is_attached:
+                if self._is_there:
                     done(result)
 
-        _: Worker[None] = screen.run_worker(settle)  # a callable, so that nothing is left unawaited at the end
+        _: Worker[None] = self.screen.run_worker(settle)  # a callable, so that nothing is left unawaited at the end
 
     def aside(self, job: Callable[[], T], done: Callable[[T], object], failed: Callable[[KvchatError], object]) -> None:
         """Run something that reads or writes files, on a thread of its own; it must not touch widgets."""

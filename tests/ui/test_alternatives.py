@@ -11,7 +11,7 @@ import pytest
 from fake_backend import delta, finished, prompt_events, turn_events
 from modal_host import text
 from textual.pilot import Pilot
-from ui_fakes import Stage, room, sees, send, shown, stage, status, toasts, until
+from ui_fakes import Stage, room, sees, send, stage, status, toasts, until
 
 from kvchat.backend.protocol import Generate, Waits
 from kvchat.backend.values import Failure, Sampling
@@ -159,7 +159,7 @@ async def test_the_kept_one_is_the_answer(home: Path, keys: list[str]) -> None:
         await pilot.press(*keys)
         await sees(pilot, "‹2/3›")
         assert [m.text for m in room(pilot).conversation.messages] == ["Why?", "two"]
-        assert "temperature 0.8, seed 8" in shown(pilot)
+        await sees(pilot, "temperature 0.8, seed 8")
         await until(pilot, lambda: _path(on) == ["Why?", "two"])
         await send(pilot, "More?")
         await until(pilot, lambda: len(on.engine.requests) == 4)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fake_backend import delta, finished, prompt_events, turn_events
 from textual.pilot import Pilot
-from ui_fakes import Stage, ready_for, room, sees, send, shown, stage, status, toasts, until
+from ui_fakes import Stage, listed, ready_for, room, sees, send, shown, stage, status, toasts, until
 
 from kvchat.backend.protocol import EngineDied, Event, Generate, LoadFailed, Titled, Waits, Way
 from kvchat.backend.values import Failure, Sampling
@@ -18,15 +18,8 @@ from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Message
 from kvchat.conversation import Conversation
 from kvchat.ui.overflow_question import OverflowQuestion
-from kvchat.ui.sidebar import ChatList
 
 SIZE = (120, 30)
-
-
-def listed(pilot: Pilot[None]) -> list[str]:
-    """The rows of the chats."""
-    listing = room(pilot).screen.query_one(ChatList)
-    return [str(each.prompt) for each in listing.options if not each.disabled]
 
 
 def line_of(pilot: Pilot[None], title: str) -> str:
@@ -75,7 +68,7 @@ async def test_it_goes_on_while_another_chat_is_answered_and_comes_back_whole(ho
             await pilot.press("ctrl+s", "down", "enter")
             await sees(pilot, "one two three▍")
             assert room(pilot).conversation is conversation
-            assert "generating" in status(pilot)
+            await until(pilot, lambda: "generating" in status(pilot))
             on.engine.say(delta(first, "four"), finished(first))
             await sees(pilot, "one two three four")
             await until(pilot, lambda: not room(pilot).is_busy)
@@ -196,7 +189,7 @@ async def test_the_engine_dies_with_two_answers(home: Path) -> None:
             assert [(message.text, message.finish) for message in branch(on, chat)[1:]] == [("one", "died")]
             await pilot.press("f4")
             await sees(pilot, "one")
-            assert "the engine died: /continue goes on" in shown(pilot)
+            await sees(pilot, "the engine died: /continue goes on")
 
 
 async def test_why_it_waits_is_said(home: Path) -> None:
@@ -229,7 +222,7 @@ async def test_the_chat_can_be_renamed_pinned_copied_and_exported(home: Path) ->
             await until(pilot, lambda: "Rome" in line_of(pilot, "Rome"))
             await pilot.press("x")
             await until(pilot, lambda: "is in " in toasts(pilot))
-            assert "the file has what there is of it" in toasts(pilot)
+            await until(pilot, lambda: "the file has what there is of it" in toasts(pilot))
             (file,) = home.glob("**/exports/*.md")
             assert "half" in file.read_text()
             await pilot.press("f")
@@ -272,7 +265,7 @@ async def test_the_open_chat_goes_to_the_trash_while_it_is_answered(home: Path) 
             await send(pilot, "/delete")
             await until(pilot, lambda: on.engine.cancelled == [request.turn])
             await until(pilot, lambda: room(pilot).conversation.chat.id != chat and not line_of(pilot, "question"))
-            assert "in the trash" in toasts(pilot)
+            await until(pilot, lambda: "in the trash" in toasts(pilot))
             on.engine.say(delta(request, "and whole"), finished(request, "stop"))
             await until(pilot, lambda: branch(on, chat)[-1].text == "half and whole")
             assert "has answered" not in toasts(pilot)

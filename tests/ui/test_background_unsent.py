@@ -112,7 +112,7 @@ async def test_a_message_that_cannot_be_saved_is_a_draft_of_its_chat(
             await until(pilot, lambda: on.store.run(ChatStore.draft, chat).result().text == "lost words?")
             await pilot.press("f4")
             await until(pilot, lambda: room(pilot).prompt.text == "lost words?")
-            assert "✗ not sent: No space left" in shown(pilot)
+            await sees(pilot, "✗ not sent: No space left")
 
 
 async def test_the_first_message_of_a_chat_that_cannot_be_saved_is_not_lost(
@@ -136,7 +136,7 @@ async def test_the_first_message_of_a_chat_that_cannot_be_saved_is_not_lost(
             assert room(pilot).prompt.text == "other words"
             await pilot.press("f4")
             await until(pilot, lambda: room(pilot).prompt.text == "lost words?")
-            assert "✗ not sent: No space left" in shown(pilot)
+            await sees(pilot, "✗ not sent: No space left")
 
 
 async def test_without_an_engine_what_waits_is_a_draft_and_told(home: Path) -> None:
@@ -152,5 +152,5 @@ async def test_without_an_engine_what_waits_is_a_draft_and_told(home: Path) -> N
             await until(pilot, lambda: "“question”: the message could not be sent" in toasts(pilot))
             await pilot.press("f4")
             await until(pilot, lambda: room(pilot).prompt.text == "and then?")
-            assert "✗ not sent: It is no model" in shown(pilot)
+            await sees(pilot, "✗ not sent: It is no model")
             assert [message.text for message in branch(on, chat)] == ["question", "half"]

@@ -144,8 +144,8 @@ async def test_how_it_goes_is_told(home: Path, found: Survey) -> None:
             await answered(pilot, on)
             await send(pilot, "/draft")
             await sees(pilot, "2 answers here: drafts 60 of 80, 1.0 s saved")
-            assert "draft auto: n-gram, else the draft model" in shown(pilot)
-            assert "draft model small: weights 3 MiB, KV 1 MiB" in shown(pilot)
+            await sees(pilot, "draft auto: n-gram, else the draft model")
+            await sees(pilot, "draft model small: weights 3 MiB, KV 1 MiB")
             assert f"the last answer: drafts 30 of 40 (n-gram), 1.50 times plain; {PAUSED}" in " ".join(
                 shown(pilot).split()
             )
@@ -204,7 +204,7 @@ async def test_drafts_are_seen_while_they_are_made_and_afterwards(home: Path, fo
             end = telling(**(REPORT | {"draft_accepted": 20}))(request)[-1]
             on.engine.say(delta(request, "lo."), end)
             await until(pilot, lambda: "draft 50%" in status(pilot))
-            assert "60 tokens · 60.0 tok/s · drafts 20 of 40 (n-gram), 1.50 times plain" in shown(pilot)
+            await sees(pilot, "60 tokens · 60.0 tok/s · drafts 20 of 40 (n-gram), 1.50 times plain")
             await pilot.press("f3")
             await settled(pilot, lambda: "Drafts  ●─ times plain" in text(pilot.app))
             (row,) = [line.split() for line in text(pilot.app).splitlines() if line.startswith("│ 1 ")]
@@ -244,7 +244,7 @@ async def test_a_draft_model_that_is_not_there_is_told_and_left(home: Path, foun
         async with on.app().run_test(size=(100, 30)) as pilot:
             await ready(pilot, on)
             await sees(pilot, "The draft model: there is no model 'smell'")
-            assert "did you mean small?" in shown(pilot)
+            await sees(pilot, "did you mean small?")
             await answered(pilot, on)
             assert on.link.config.draft_path is None
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
+from kvchat.plotting import Series, nice_top, number_text
 from kvchat.ui.context_bar import FREE, Look, Stretch, bar, filled
-from kvchat.ui.plot import Series, nice_top, number_text, plot
+from kvchat.ui.plot import plot
 
 A, B, C = Look("a", ""), Look("b", ""), Look("c", "")
 

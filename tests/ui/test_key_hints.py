@@ -11,7 +11,7 @@ import pytest
 from fake_backend import turn_events
 from modal_host import settled, text
 from textual.pilot import Pilot
-from ui_fakes import chip, hint, room, sees, send, shown, stage, toasts, until
+from ui_fakes import chip, hint, room, sees, send, stage, toasts, until
 
 import kvchat.ui
 from kvchat.ui.browse_bar import HINTS as BROWSING
@@ -182,8 +182,8 @@ async def test_all_hints_follow_the_person(home: Path) -> None:
         async with on.app().run_test(size=(140, 40)) as pilot:
             mine = "^J send  ⏎ new line  ^G commands  F6 chats  F7 browse  F8 model  F3 cache  F12 help"
             await until(pilot, lambda: hint(pilot) == mine)
-            assert "^J sends, Enter makes a new line, ^X stops an answer" in shown(pilot)
-            assert "^G everything, F6 chats, F7 browse, F8 model, F12 help" in shown(pilot)
+            await sees(pilot, "^J sends, Enter makes a new line, ^X stops an answer")
+            await sees(pilot, "^G everything, F6 chats, F7 browse, F8 model, F12 help")
             await put(pilot, "hello")
             await sees(pilot, "Hello there.")
 

@@ -206,7 +206,7 @@ async def test_another_key_and_not_the_old_one(home: Path) -> None:
             await sees(pilot, "Hello there.")
             await pilot.press("ctrl+n")
             await pilot.pause()
-            assert "Hello there." in shown(pilot)
+            await sees(pilot, "Hello there.")
             await pilot.press("ctrl+t")
             await until(pilot, lambda: "Hello there." not in shown(pilot))
 

@@ -66,7 +66,7 @@ async def test_enter_unfolds_and_control_t_does_for_all(home: Path) -> None:
             assert shown(pilot).count("▾ thought") == 2
             assert marked(pilot) == "hmm"
             await pilot.press("g", "enter")
-            assert "no reasoning" in toasts(pilot)
+            await until(pilot, lambda: "no reasoning" in toasts(pilot))
 
 
 async def test_an_answer_that_grows_keeps_the_mark(home: Path) -> None:

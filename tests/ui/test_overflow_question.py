@@ -98,10 +98,10 @@ async def test_what_left_is_marked_and_undo_takes_it_back(home: Path) -> None:
             await until(pilot, lambda: shown(pilot).count("not seen any more") == 2)
             told = [line.strip(" ▌") for line in lines(pilot)]
             assert told[told.index("one") + 1] == "not seen any more"  # below the message, in a line of its own
-            assert "let 17 go" in status(pilot)
+            await until(pilot, lambda: "let 17 go" in status(pilot))
             await send(pilot, "/undo")
             await sees(pilot, "17 tokens taken back")
-            assert f"computed again with the next message: {len(text_ids('Gone.'))} tokens" in shown(pilot)
+            await sees(pilot, f"computed again with the next message: {len(text_ids('Gone.'))} tokens")
             await until(pilot, lambda: "not seen any more" not in shown(pilot))
             await send(pilot, "/undo")
             await until(pilot, lambda: "nothing to undo" in toasts(pilot))
@@ -141,7 +141,7 @@ async def test_undo_where_it_would_not_fit(home: Path) -> None:
             await send(pilot, "/overflow stop")
             await send(pilot, "/undo")
             await until(pilot, lambda: "It would not fit" in toasts(pilot))
-            assert "/context" in toasts(pilot)
+            await until(pilot, lambda: "/context" in toasts(pilot))
             await sees(pilot, "not seen any more")
             await send(pilot, "/overflow sinks")
             await send(pilot, "/undo")

@@ -271,7 +271,7 @@ async def test_an_empty_chat_offers_what_is_pinned(home: Path) -> None:
         keep(on, computed=False)
         async with on.app().run_test(size=(120, 40)) as pilot:
             await sees(pilot, "/prefix begins a chat on what is pinned: brief")
-            assert "sends" in shown(pilot)
+            await sees(pilot, "sends")
             await send(pilot, "Hi")
             await until(pilot, lambda: len(room(pilot).conversation.messages) == 2)
             assert "pinned: brief" not in shown(pilot)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fake_backend import finished, prompt_events, turn_events
 from textual.pilot import Pilot
-from ui_fakes import Stage, chip, room, sees, send, stage, until
+from ui_fakes import Stage, chip, listed, room, sees, send, stage, until
 
 from kvchat.chats import drafts
 from kvchat.chats.store import ChatStore
@@ -36,6 +36,7 @@ async def test_each_chat_has_its_own(home: Path) -> None:
             await pilot.press("ctrl+n")
             await has(pilot, "")
             room(pilot).prompt.put("draft of none")
+            await until(pilot, lambda: any("first chat" in row for row in listed(pilot)))
             await pilot.press("ctrl+s", "enter")
             await has(pilot, "draft of the first")
             await pilot.press("ctrl+n")

@@ -84,7 +84,7 @@ async def test_letters_narrow_it_and_enter_takes(home: Path) -> None:
             assert menu(pilot) == []
             assert on.engine.requests == []
             await pilot.press(*"x", "enter")
-            assert "gets its title with its first message" in toasts(pilot)
+            await until(pilot, lambda: "gets its title with its first message" in toasts(pilot))
 
 
 async def test_a_whole_command_is_carried_out_at_once(home: Path) -> None:
@@ -93,7 +93,7 @@ async def test_a_whole_command_is_carried_out_at_once(home: Path) -> None:
             await ready(pilot)
             await pilot.press(*"/history", "enter")
             await sees(pilot, "history append: what was rendered stays as it was")
-            assert "template GGUF: no answer here yet" in shown(pilot)
+            await sees(pilot, "template GGUF: no answer here yet")
 
 
 async def test_escape_leaves_the_text_and_the_menu_stays_away(home: Path) -> None:
@@ -268,7 +268,7 @@ async def test_a_system_prompt_that_varies_gets_a_hint(home: Path) -> None:
             await ready(pilot)
             await send(pilot, "/system Today is 2026-11-29. " + "You are brief and exact. " * 4)
             await sees(pilot, "The system prompt holds a date (2026-11-29)")
-            assert "computed again when it" in shown(pilot)
+            await sees(pilot, "computed again when it")
             await send(pilot, "/system You are brief.")
             await until(pilot, lambda: room(pilot).conversation.chat.system == "You are brief.")
             assert shown(pilot).count("The system prompt holds") == 1

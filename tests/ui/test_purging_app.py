@@ -80,7 +80,7 @@ async def test_the_trash(home: Path) -> None:
             await until(pilot, lambda: "The trash is empty." in toasts(pilot))
             await chat(pilot, MARKER)
             await send(pilot, "/delete")
-            await until(pilot, lambda: titles(on) == [])
+            await until(pilot, lambda: titles(on) == [] and not room(pilot).conversation.messages)
             await send(pilot, "/purge trash")
             await confirmed(pilot, "y")
             await until(pilot, lambda: "Removed for good" in toasts(pilot))

@@ -13,7 +13,7 @@ from fake_backend import delta, finished, prompt_events
 from modal_host import settled, text
 from rich.cells import cell_len
 from textual.pilot import Pilot
-from ui_fakes import Stage, room, send, shown, stage, until
+from ui_fakes import Stage, room, sees, send, shown, stage, until
 
 from kvchat.backend.fidelity import DepthFidelity, FidelityReport, FidelityRow, Guarded, Measured, Measuring, Verdict
 from kvchat.backend.protocol import Event, Generate, TurnFinished
@@ -176,7 +176,7 @@ async def test_the_guard_warns_in_the_chat(home: Path) -> None:
             on.engine.say(Guarded(Verdict("q8_0", "q8_0", 30.0, 30.0, 100, 0.001, 1.0, 0.01)))
             on.engine.say(Guarded(Verdict("q4_0", "q4_0", 12.0, 30.0, 100, 0.5, 0.5, 0.01)))
             await until(pilot, lambda: "/cache q8_0 goes back" in shown(pilot).replace("\n", " "))
-            assert "12.0 tokens/s" in shown(pilot)
+            await sees(pilot, "12.0 tokens/s")
             assert "cache type q8_0 is" not in shown(pilot)
 
 
@@ -191,4 +191,4 @@ async def test_saved_kv_that_was_wrong_is_told(home: Path) -> None:
             ]
             await send(pilot, "And now?")
             await until(pilot, lambda: "was moved away" in shown(pilot))
-            assert "cut: check" in shown(pilot)
+            await sees(pilot, "cut: check")

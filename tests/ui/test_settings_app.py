@@ -10,7 +10,7 @@ import pytest
 from fake_backend import turn_events
 from modal_host import model, text
 from textual.pilot import Pilot
-from ui_fakes import Stage, room, send, shown, stage, toasts, until
+from ui_fakes import Stage, room, sees, send, shown, stage, toasts, until
 
 from kvchat.backend.values import Sampling
 from kvchat.config import Settings, load_settings
@@ -139,7 +139,7 @@ async def test_a_damaged_file_is_left_alone(home: Path) -> None:
             await pilot.press("0", ".", "3", "enter", "ctrl+s")
             await closed(pilot)
             await until(pilot, lambda: "not saved:" in shown(pilot))
-            assert "Invalid value (at line 1, column 8)" in shown(pilot)
+            await sees(pilot, "Invalid value (at line 1, column 8)")
             assert shown(pilot).count("not saved:") == 1
             assert on.paths.config_file.read_text() == "temp = = 1\n"
             assert room(pilot).conversation.own == Own({"temperature": 0.3})

@@ -126,7 +126,7 @@ async def test_all_themes_can_be_shown(home: Path) -> None:
             for name in ordered(pilot.app.available_themes)[1:]:
                 pilot.app.theme = name
                 await pilot.pause()
-                assert "Hello there." in shown(pilot)
+                await sees(pilot, "Hello there.")
 
 
 async def test_a_theme_that_is_not_there_is_told(home: Path) -> None:

@@ -48,7 +48,7 @@ async def test_what_helps_is_said_and_the_message_is_edited(home: Path) -> None:
             await until(pilot, lambda: status(pilot).startswith("○"))
             await send(pilot, long)
             await sees(pilot, "The conversation is 105 tokens too long")
-            assert "not answered: 105 tokens too long for the context" in shown(pilot)
+            await sees(pilot, "not answered: 105 tokens too long for the context")
             for way in ("/edit takes your message back", "/new starts another chat", "/overflow says what may leave"):
                 assert way in shown(pilot)
             assert "/continue" not in shown(pilot)

@@ -218,7 +218,7 @@ async def test_the_line_below_the_prompt_tells_how_much_is_read(home: Path) -> N
             await until(pilot, lambda: hint(pilot) == f"{cost} · 2,012 read ahead")
             on.engine.say(ReadingAhead("of somebody else", 1, 1, 0, 1))
             await pilot.pause(0.1)
-            assert "2,012 read ahead" in hint(pilot)
+            await until(pilot, lambda: "2,012 read ahead" in hint(pilot))
 
 
 async def test_the_answer_tells_what_was_read_while_it_was_typed(home: Path) -> None:

@@ -190,7 +190,7 @@ async def test_delete_and_undo_a_chat(home: Path) -> None:
             await pilot.press("ctrl+s", "down", "d")
             await until(pilot, lambda: rows(pilot) == ["two"])
             assert [summary.chat.title for summary in on.store.run(ChatStore.trashed).result()] == ["one"]
-            assert "▌ two" in shown(pilot)  # the open chat stays
+            await sees(pilot, "▌ two")  # the open chat stays
             await pilot.press("u")
             await until(pilot, lambda: rows(pilot) == ["two", "one"])
             await pilot.press("escape")
@@ -262,7 +262,7 @@ async def test_what_was_found_is_shown_in_its_own_branch(home: Path) -> None:
             await until(pilot, lambda: len(rows(pilot)) == 1)
             await pilot.press("enter")
             await sees(pilot, "needle")
-            assert "‹1/2›" in shown(pilot)
+            await sees(pilot, "‹1/2›")
 
 
 async def test_what_was_found_in_the_open_chat_is_shown(home: Path) -> None:
@@ -286,7 +286,7 @@ async def test_a_chat_is_exported_and_the_place_told(home: Path, tmp_path: Path)
             await chat(pilot, "one")
             await pilot.press("ctrl+s", "tab", "x")
             await sees(pilot, '"one" is in')
-            assert '"one" is in ' in toasts(pilot)  # the list may lie over the transcript
+            await until(pilot, lambda: '"one" is in ' in toasts(pilot))  # the list may lie over the transcript
             (file,) = (home / "exports").iterdir()
             assert file.name.startswith("one-") and file.suffix == ".md"
             assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o600, 0o700)

@@ -88,7 +88,7 @@ async def test_a_quantized_v_cache_needs_flash_attention(home: Path) -> None:
         async with on.app().run_test(size=(120, 30)) as pilot:
             await ready(pilot)
             await send(pilot, "/cache f16 q8_0")
-            assert "needs flash attention" in toasts(pilot)
+            await until(pilot, lambda: "needs flash attention" in toasts(pilot))
             await send(pilot, "/cache q8_0 f16")
             await until(pilot, lambda: bool(on.engine.configured))
 
@@ -112,7 +112,7 @@ async def test_applying_during_an_answer_asks_first(home: Path) -> None:
             assert on.engine.configured == []  # not before it has ended
             on.engine.say(finished(request, "cancelled"))
             await until(pilot, lambda: len(on.engine.configured) == 1)
-            assert "half" in shown(pilot)
+            await sees(pilot, "half")
 
 
 async def test_rebuilding_is_shown_and_a_failure_is_said(home: Path) -> None:
@@ -127,7 +127,7 @@ async def test_rebuilding_is_shown_and_a_failure_is_said(home: Path) -> None:
             on.engine.say(ConfigureFailed(Failure("the cache does not fit", "take a smaller context")))
             on.engine.come(ready_for(before))
             await sees(pilot, "! not applied: The cache does not fit")
-            assert "take a smaller context" in shown(pilot)
+            await sees(pilot, "take a smaller context")
             await ready(pilot)
             await send(pilot, "/model")
             await until(pilot, lambda: isinstance(pilot.app.screen, SettingsScreen))
@@ -219,8 +219,7 @@ async def test_the_line_below_the_prompt_tells_what_a_send_would_cost(home: Path
             await pilot.pause(0.4)
             assert len(on.engine.forecasts) == 3
             await pilot.resize_terminal(120, 11)
-            await pilot.pause()
-            assert not room(pilot).hint.display
+            await until(pilot, lambda: not room(pilot).hint.display)
 
 
 async def test_a_chat_that_was_run_otherwise_says_so(home: Path) -> None:
@@ -278,7 +277,7 @@ async def test_a_model_that_is_not_found_leaves_a_way_on(home: Path) -> None:
     with stage(home, found=found, settings=Settings(model="x")) as on:
         async with on.app().run_test(size=(120, 36)) as pilot:
             await sees(pilot, "There is no model 'x'")
-            assert "/model chooses another one" in shown(pilot)
+            await sees(pilot, "/model chooses another one")
             await until(pilot, lambda: "no engine" in status(pilot))
             await pilot.press("f2")
             await until(pilot, lambda: isinstance(pilot.app.screen, SettingsScreen))

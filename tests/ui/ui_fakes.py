@@ -26,6 +26,7 @@ from kvchat.ui.desk import Desk
 from kvchat.ui.inbox import Inbox, StoreFailed
 from kvchat.ui.launch import EngineLink, Survey
 from kvchat.ui.room import Room
+from kvchat.ui.sidebar import ChatList
 
 Script = Callable[[Generate], Sequence[Event]]
 
@@ -143,6 +144,12 @@ def lines(pilot: Pilot[None]) -> list[str]:
 
 def shown(pilot: Pilot[None]) -> str:
     return "\n".join(lines(pilot))
+
+
+def listed(pilot: Pilot[None]) -> list[str]:
+    """The rows of the chats, once there is a list."""
+    lists = room(pilot).screen.query(ChatList)
+    return [str(each.prompt) for listing in lists for each in listing.options if not each.disabled]
 
 
 def status(pilot: Pilot[None]) -> str:
