@@ -115,7 +115,7 @@ class Room:
 
     @property
     def _is_there(self) -> bool:
-        """Whether there are widgets to show something in: an app that ends takes them away before it takes the screen."""
+        """Whether there are widgets to show something in: an app that ends takes them away before the screen."""
         return self.screen.is_attached and self.screen.app.is_running
 
     def wait(self, future: Future[T], done: Callable[[T], object], failed: Callable[[KvchatError], object]) -> None:

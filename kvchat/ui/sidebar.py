@@ -174,6 +174,7 @@ class Sidebar(Vertical):
         self._chats: Sequence[Chat] = ()
         self._open: str | None = None
         self._query = ""
+        self._hurried = False  # Enter was pressed before what was looked for had been found
         self._states = NO_STATES
         self._pale = False
         self._row: Callable[[Chat], Content] = lambda _: Content("")
@@ -212,7 +213,17 @@ class Sidebar(Vertical):
             self._listing.action_first()
         elif not self._highlight(kept) and before is not None:
             self._highlight_near(before)
+        elif self.has_keyboard and self._listing.highlighted is None:
+            self._listing.action_first()
         self._query = found.query
+        if self._hurried and not self._is_looking:
+            self._hurried = False
+            self._listing.action_select()
+
+    @property
+    def _is_looking(self) -> bool:
+        """Whether the list is not yet that of what stands in the filter."""
+        return self._filter.value.strip() != self._query
 
     def _row_of(self, open_chat: str | None, now: float, found: Found, chat: Chat) -> Content:
         return row(
@@ -240,8 +251,9 @@ class Sidebar(Vertical):
         self._again()
 
     def take_keyboard(self) -> None:
-        """What is typed is looked for; the open chat is highlighted."""
-        self._highlight(self._open)
+        """What is typed is looked for; the open chat is highlighted, else what was, else the first one."""
+        if not self._highlight(self._open) and self._listing.highlighted is None:
+            self._listing.action_first()
         if self._filter.is_mounted:
             self.screen.set_focus(self._filter)  # now: Widget.focus lets the next key be faster
         else:  # the key came before the list was there
@@ -309,12 +321,15 @@ class Sidebar(Vertical):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Search as one types."""
         event.stop()
+        self._hurried = False
         self.post_message(self.Searched(event.value.strip()))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter opens what is highlighted."""
+        """Enter opens what is highlighted, once it is what was looked for."""
         event.stop()
-        self._listing.action_select()
+        self._hurried = self._is_looking
+        if not self._hurried:
+            self._listing.action_select()
 
     def on_line_input_stepped(self, event: LineInput.Stepped) -> None:
         """Up and Down in the filter move in the list; where nothing is looked for, the keyboard goes there."""

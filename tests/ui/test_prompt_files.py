@@ -279,14 +279,14 @@ async def test_the_engine_counts_chips_and_the_forecast_knows_what_is_in_them(ho
             await until(pilot, lambda: on.link.ready is not None)
             await take(pilot, "notes")
             message = "```text my notes.txt\nremember\n```"
-            for _ in range(300):
+
+            def is_forecast() -> bool:
                 count()
-                await pilot.pause(0.01)
-                if f"{len(message)} tokens" in room(pilot).prompt.text and len(on.engine.forecasts) > 2:
-                    break
-            assert room(pilot).prompt.text == f"@my notes.txt · {len(message)} tokens "
-            drafts = [command.messages[-1].text for command in on.engine.forecasts]
-            assert f"{message}\n\n@my notes.txt " in drafts
+                drafts = [command.messages[-1].text for command in on.engine.forecasts]
+                return f"{message}\n\n@my notes.txt " in drafts
+
+            await until(pilot, is_forecast)
+            await until(pilot, lambda: room(pilot).prompt.text == f"@my notes.txt · {len(message)} tokens ")
             await pilot.press("enter")
             await sees(pilot, "Hello there.")
             assert sent(on) == f"{message}\n\n@my notes.txt "

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.pilot import Pilot
 from textual.widgets import Input
-from ui_fakes import Stage, room, sees, send, shown, stage, toasts, until
+from ui_fakes import Stage, listed, room, sees, send, shown, stage, toasts, until
 
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Chat, Message
@@ -222,10 +222,9 @@ async def test_a_chat_with_an_answer_being_written_is_marked(home: Path) -> None
             await until(pilot, lambda: bool(on.engine.requests))
             request = on.engine.requests[0]
             on.engine.say(*prompt_events(request), delta(request, "half"))
-            listing = room(pilot).screen.query_one(ChatList)
-            await until(pilot, lambda: listing.option_count == 2 and "●" in str(listing.options[1].prompt))
+            await until(pilot, lambda: any("●" in row for row in listed(pilot)))
             on.engine.say(*turn_events(request)[-1:])
-            await until(pilot, lambda: "●" not in str(listing.options[1].prompt))
+            await until(pilot, lambda: not any("●" in row for row in listed(pilot)))
 
 
 async def test_a_title_is_only_text(home: Path) -> None:
@@ -263,6 +262,30 @@ async def test_what_was_found_is_shown_in_its_own_branch(home: Path) -> None:
             await pilot.press("enter")
             await sees(pilot, "needle")
             await sees(pilot, "‹1/2›")
+
+
+async def test_enter_before_it_was_found(home: Path) -> None:
+    """What was looked for is opened, not what was highlighted until then."""
+    with stage(home, turn_events) as on:
+        async with on.app().run_test(size=(120, 30)) as pilot:
+            for text in ("needle in here", "another"):
+                await chat(pilot, text)
+                await pilot.press("ctrl+n")
+            await until(pilot, lambda: len(listed(pilot)) == 2)
+            await pilot.press("ctrl+s", *"needle", "enter")
+            await sees(pilot, "▌ needle in here")
+            await until(pilot, lambda: room(pilot).prompt.has_focus and len(listed(pilot)) == 2)
+
+
+async def test_a_new_chat_is_not_in_the_list_and_the_first_one_is_highlighted(home: Path) -> None:
+    with stage(home, turn_events) as on:
+        async with on.app().run_test(size=(120, 30)) as pilot:
+            await chat(pilot, "one")
+    with stage(home, turn_events) as on:
+        async with on.app().run_test(size=(120, 30)) as pilot:
+            await until(pilot, lambda: len(listed(pilot)) == 1)
+            await pilot.press("ctrl+s", "enter")
+            await sees(pilot, "▌ one")
 
 
 async def test_what_was_found_in_the_open_chat_is_shown(home: Path) -> None:
