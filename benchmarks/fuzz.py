@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from fuzzing import TARGETS, Run, fuzz
+from fuzz_targets import TARGETS
+from fuzzing import Run, fuzz
 
 
 def main() -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import tiny
 from driver import Driver
 from page_mutations import MUTATIONS
 
@@ -41,7 +42,8 @@ class Campaign:
 
     def run(self, rounds: int, seed: int = 0) -> None:
         rng = random.Random(seed)
-        self._other_type()
+        self._leave_pages(self.model)
+        self._leave_pages(tiny.build("llama", self.home), **CONFIG)
         chat = Driver.start(self.home, self.model, **CONFIG)
         try:
             chat.ready()
@@ -59,13 +61,15 @@ class Campaign:
             chat.engine.close()
         self.store = verify(self.home / "kv")
 
-    def _other_type(self) -> None:
-        """Pages of another cache type lie in the store, too: of the other chat, since those of this one would be
-        transcoded in place of the damaged ones."""
-        chat = Driver.start(self.home, self.model)
-        chat.ready()
-        chat.ask(OTHER, sampling=SHORT)
-        chat.engine.close()
+    def _leave_pages(self, model: Path, **config: str) -> None:
+        """Pages of another cache type and of another model lie in the store, too: of the other chat, since those of
+        this one would be transcoded in place of the damaged ones."""
+        chat = Driver.start(self.home, model, **config)
+        try:
+            chat.ready()
+            chat.ask(OTHER, sampling=SHORT)
+        finally:
+            chat.engine.close()
 
     def _round(self, chat: Driver, rng: random.Random, name: str, own: list[Path], expected: tuple[int, ...]) -> None:
         pid, victim = chat.engine.pid, rng.choice(own)

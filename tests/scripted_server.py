@@ -47,11 +47,11 @@ class Reply:
         self._handler.end_headers()
         self._handler.wfile.write(data)
 
-    def begin(self) -> None:
+    def begin(self, kind: str = "text/event-stream") -> None:
         """A stream of events, which ends when the connection does."""
         self._handler.close_connection = True
         self._handler.send_response(200)
-        self._handler.send_header("Content-Type", "text/event-stream")
+        self._handler.send_header("Content-Type", kind)
         self._handler.send_header("Connection", "close")
         self._handler.end_headers()
 

@@ -10,13 +10,15 @@ from kvchat.backend.values import Failure, Usage
 from kvchat.errors import KvchatError
 
 CRASHES = {signal.SIGILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE}
+UNHEARD = "does not listen, and too much waits for it already"
 HOPELESS = "another llama-cpp-python may run it; to try again, remove state/journal.json (see kvchat paths)"
 
 
-def cause_of(code: int, *, hung: bool = False) -> str:
-    """How a process ended, by its return code, to be read on from "the engine ". `hung`: we ended it ourselves."""
-    if hung:
-        return "did not react any more and was ended"
+def cause_of(code: int, fault: str = "") -> str:
+    """How a process ended, by its return code, to be read on from "the engine ". `fault`: why we killed it, if it
+    did not die before."""
+    if fault and code == -signal.SIGKILL:
+        return fault
     if code >= 0:
         return f"ended by itself with code {code}"
     name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -18,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvchat.backend.values import EngineConfig, Hardware, Rope
+from kvchat.config_write import replace_file
 from kvchat.errors import KvchatError
-from kvchat.paths import ensure_private
 
 FILE = "journal.json"
 QUANTIZED = ("q8_0", "q4_0")
@@ -142,12 +141,8 @@ def read_json(file: Path) -> dict[str, object]:
 
 def write_json(folder: Path, name: str, content: Mapping[str, object]) -> None:
     """Replace a state file, 0600 in a 0700 folder. What cannot be written is found out again at the next start."""
-    with suppress(OSError, KvchatError):
-        file = ensure_private(folder) / name
-        temporary = file.with_suffix(f".{os.getpid()}.tmp")
-        temporary.touch(mode=0o600)
-        temporary.write_text(json.dumps(content, indent=1))
-        temporary.replace(file)
+    with suppress(KvchatError):
+        replace_file(folder / name, json.dumps(content, indent=1))
 
 
 def _machine() -> str:

@@ -16,13 +16,14 @@ from dataclasses import replace
 from multiprocessing.connection import Pipe
 from pathlib import Path
 
-from kvchat.backend.child import GOODBYE, Change, Child, hang_up, is_fault_of_draft, is_gone, same_process, send
-from kvchat.backend.endings import CRASHES, HOPELESS, cause_of, given_up, not_started, unanswered, unfinished
+from kvchat.backend.child import GOODBYE, Change, Child, is_fault_of_draft, same_process
+from kvchat.backend.endings import CRASHES, HOPELESS, UNHEARD, cause_of, given_up, not_started, unanswered, unfinished
 from kvchat.backend.environment import start_process
 from kvchat.backend.fidelity import Guarded, Measure, Measured
 from kvchat.backend.guarding import GuardBook
 from kvchat.backend.journal import Journal
 from kvchat.backend.log import open_log, size, tail
+from kvchat.backend.outbox import Outbox
 from kvchat.backend.protocol import (
     Cancel,
     Command,
@@ -129,8 +130,7 @@ class Engine:
                 child.choice, child.ready = choice, False
                 self._command(child, Configure(self._guard.apply(self._tuning.apply(choice.config))))
             elif child is not None:
-                child.replaced = True
-                hang_up(child.connection)
+                child.replace()
             elif not self._serving and not self._closing:
                 self._start()
 
@@ -171,43 +171,43 @@ class Engine:
         self._begin_aside(command)
 
     def _begin_aside(self, command: Measure | Summarize | Pin) -> None:
+        why = "is not running"
         with self._lock:
             if (child := self._child) is not None:
-                child.aside[command.turn] = command
-                send(child, command)
-                return
-        self._post(unanswered(command, "is not running"))
+                if child.begin(command):
+                    return
+                why = UNHEARD
+        self._post(unanswered(command, why))
 
     def _ask(self, command: Command) -> None:
         with self._lock:
             if self._child is not None:
-                send(self._child, command)
+                self._child.send(command)
 
     def submit(self, request: Generate) -> None:
         """Queue a turn. Its TurnFinished comes in any case, also when the engine is gone."""
+        why = "is not running"
         with self._lock:
             if (child := self._child) is not None:
-                if self._distrust_store:
-                    request = replace(request, keep_kv=False)
+                if child.begin(replace(request, keep_kv=False) if self._distrust_store else request):
                     self._distrust_store = False
-                child.turns[request.turn] = False
-                send(child, request)  # if the child is gone, the reader thread finds the turn among those it owes
-                return
-        self._post(unfinished(request.turn, "is not running"))
+                    return
+                why = UNHEARD
+        self._post(unfinished(request.turn, why))
 
     def cancel(self, turn: str) -> None:
         """Stop a turn; its TurnFinished comes with what there is."""
         with self._lock:
             if self._child is not None:
-                send(self._child, Cancel(turn))
+                self._child.send(Cancel(turn))
 
     def close(self, patience: float = GOODBYE) -> None:
         """End the engine: it writes its last pages, then it is gone. `patience`: see `is_gone`."""
         with self._lock:
             self._closing = True
             if (child := self._child) is not None:
-                hang_up(child.connection)
-        if (child is None or is_gone(child, patience)) and self._reader is not None:
+                child.hang_up()
+        if (child is None or child.is_gone(patience)) and self._reader is not None:
             self._reader.join(patience)
 
     # ---------------------------------------------------------------- reader thread
@@ -225,7 +225,7 @@ class Engine:
                 if child is None:
                     return
                 self._pump(child)
-                again = self._bury(child, cause_of(child.process.wait(), hung=child.hung))
+                again = self._bury(child, cause_of(child.wait(), child.fault))
 
     def _retire(self) -> None:
         with self._lock:
@@ -243,7 +243,7 @@ class Engine:
                 if choice is None:
                     raise KvchatError("every configuration of this model is known to crash here", HOPELESS)
                 process = start_process(self._program, theirs.fileno(), log)
-                child = self._child = Child(process, ours, choice, size(self._log_file))
+                child = self._child = Child(process, ours, Outbox(ours), choice, size(self._log_file))
                 self._command(child, Load(self._guard.apply(self._tuning.apply(choice.config))))
                 return child
         finally:
@@ -252,7 +252,7 @@ class Engine:
 
     def _command(self, child: Child, command: Load | Configure) -> None:
         child.measuring, child.guarding = command.config.tune, command.config.guard
-        send(child, command)
+        child.send(command)
 
     def _pump(self, child: Child) -> None:
         """Hand on the events of one engine until its end of the pipe is closed."""
@@ -306,6 +306,7 @@ class Engine:
             self._child = None
             self._ready = None
             owed, aside = dict(child.turns), tuple(child.aside.values())
+        child.outbox.end()
         child.connection.close()
         crashed = -child.process.returncode in CRASHES
         again = child.replaced

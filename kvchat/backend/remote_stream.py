@@ -164,7 +164,8 @@ def _progress(found: object) -> Progress | None:
         return None
     counts = [_count(found.get(name)) for name in ("total", "cache", "processed")]
     total, cached, done = (count or 0 for count in counts)
-    return Progress(total, min(cached, total), min(done, total), _number(found.get("time_ms")) / 1000)
+    cached = min(cached, total)
+    return Progress(total, cached, max(cached, min(done, total)), _number(found.get("time_ms")) / 1000)
 
 
 def _part(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:

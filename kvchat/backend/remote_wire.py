@@ -107,6 +107,7 @@ class Wire:
         kind = response.headers.get("content-type", "nothing").partition(";")[0].strip()
         if kind.lower() != "text/event-stream":
             raise self._strange(f"{kind} in place of a stream")
+        response.encoding = "utf-8-sig"  # as such streams are, whatever the server calls it; a mark may come first
         async for event in self._http.EventSource(response, _LARGEST_EVENT):
             if event.data.strip() == _END:
                 return
@@ -114,7 +115,8 @@ class Wire:
                 continue
             found = self._parsed(event.data)
             if found.get("error"):
-                raise KvchatError(f"{self._remote.host} gave up: {self._words(found)}", _LATER)
+                words = self._words(found)
+                raise KvchatError(f"{self._remote.host} gave up{': ' if words else ''}{words}", _LATER)
             yield found
 
     # ------------------------------------------------------------------ failures
@@ -129,6 +131,8 @@ class Wire:
             raise self._failed(error) from error
 
     async def _check(self, response: httpx2.Response) -> None:
+        if "," in response.headers.get("content-encoding", ""):  # each layer may unpack to a thousand times its size
+            raise self._strange("something that is packed more than once")
         if response.is_success:
             return
         words = ""
@@ -157,7 +161,7 @@ class Wire:
                 message = f"{host} is asked too often (429){reason}"
                 hint = f"try again in {wait} s" if wait else "try again in a while"
             case _ if 300 <= status < 400:
-                target = self._shown(response.headers.get("location", ""))
+                target = self._shown(response.headers.get("location", "")) or "nowhere"
                 message, hint = f"{host} sends us elsewhere ({status}), to {target}", "if that is right, name that URL"
             case _ if status >= 500:
                 message = f"{host} failed ({status}){reason}"

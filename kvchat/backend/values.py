@@ -136,7 +136,8 @@ class Usage:
     (RoPE), "version", "architecture" (its state cannot be kept), "corrupt page", "missing page", "checkpoint" (no
     recurrent state was kept nearer), "window" (its rows are gone), "refused" (by llama.cpp), "check" (what was restored
     did not do what it did when it was saved), "eviction taken back" (what is kept was computed after it), "no-kv"; None
-    when nothing was lost. `cells` are those in use at the end of the turn. `saved_seconds` is the time that the reused
+    when nothing was lost. `cells` are those in use at the end of the turn. `save_seconds`: what copying rows out of the
+    cells and writing their pages took; the turn waits for the first only. `saved_seconds` is the time that the reused
     tokens but those read ahead took when they were computed. `transcoded` names the cache types ("q8_0", "q8_0/q4_0")
     of pages that were of others than the context's, and from which `transcoded_tokens` of the reused tokens came into
     its cells since the last turn.
@@ -178,6 +179,7 @@ class Usage:
     cache_bytes: int = 0
     pages_saved: int = 0
     bytes_saved: int = 0
+    save_seconds: float = 0.0
     save_problem: str | None = None
     transcoded: str | None = None
     transcoded_tokens: int = 0

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import struct
 import sys
 import time
 from multiprocessing.connection import Connection
@@ -54,8 +55,25 @@ def answer(mode, pipe, request, drafts):
     if mode == "a-giant":
         os.write(pipe.fileno(), b"\xff\xff\xff\xfe" + bytes(100))  # a length that cannot be
         time.sleep(1000)
-    if mode == "die-in-answer" or (mode == "die-drafting" and drafts):
-        die(signal.SIGABRT)
+    if mode == "a-terabyte":
+        os.write(pipe.fileno(), struct.pack("!iQ", -1, 1 << 40) + bytes(100))
+        time.sleep(1000)
+    if mode.startswith("half-an-event"):
+        os.write(pipe.fileno(), struct.pack("!i", 1000) + bytes(100))
+        if mode.endswith("dies"):
+            die(signal.SIGKILL)
+        time.sleep(1000)
+    if mode == "closes-its-pipe":
+        pipe.close()
+        time.sleep(1000)
+    if mode == "hangs":
+        time.sleep(1000)
+    if mode == "measures":
+        pipe.send(TextDelta(request.turn, str(len(request.messages[-1].text)), (1,)))
+    if mode == "echoes":
+        pipe.send(TextDelta(request.turn, request.messages[-1].text, (1,)))
+    if mode.startswith("die-in-answer") or (mode == "die-drafting" and drafts):
+        die(getattr(signal, mode.partition(" ")[2] or "SIGABRT"))
     if mode == "wait-for-cancel":
         while not isinstance(pipe.recv(), Cancel):
             pass
@@ -80,6 +98,10 @@ def main():
         return
     if mode == "deaf-in-load":
         time.sleep(1000)
+    if mode == "slow-load":
+        for part in range(5):
+            pipe.send(Loading(part / 5))
+            time.sleep(0.1)
     load_draft(mode, pipe, config)
     pipe.send(ready(config))
     if mode == "deaf":

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+from asking import Asked, kept
 from driver import Driver
 from tiny import build
 
+from kvchat.backend.local import Engine
 from kvchat.backend.protocol import TurnFinished
 from kvchat.backend.values import Sampling
+from kvchat.commands.ask import run_ask
+from kvchat.config import Settings
+from kvchat.errors import KvchatError
+from kvchat.paths import Paths
 
 
 def spoilt(folder: Path, value: float) -> Path:
@@ -45,3 +52,41 @@ def test_an_answer_that_cannot_be_drawn(tmp_path: Path, value: float, temperatur
     finally:
         chat.engine.close()
     assert not [path for path in tmp_path.glob("kv/pages/*/*/*") if len(path.name) == 64]
+
+
+def ask(paths: Paths, model: Path, *words: str, continue_last: bool) -> Asked:
+    """`kvchat ask` with a real engine."""
+    asked = Asked()
+    asked.code = run_ask(
+        words,
+        Settings(
+            model=str(model),
+            threads=1,
+            context=512,
+            sampling=Sampling(temperature=0, max_tokens=4),
+            given=frozenset({"model"}),
+        ),
+        paths,
+        chat=None,
+        continue_last=continue_last,
+        resume=False,
+        json=False,
+        out=asked.out,
+        err=asked.err,
+        stdin=asked.stdin,
+        engine_factory=lambda config, *more: Engine(replace(config, extra_buffers=False), *more),
+    )
+    return asked
+
+
+def test_the_chat_goes_on_with_another_model(home: Path, tmp_path: Path) -> None:
+    """The person is told, and keeps what was asked."""
+    paths, broken = Paths.find({"KVCHAT_HOME": str(home)}), spoilt(tmp_path, float("nan"))
+    with pytest.raises(KvchatError, match="no number") as caught:
+        ask(paths, broken, "Hello?", continue_last=False)
+    assert caught.value.hint
+    assert [(message.text, message.finish) for message in kept(paths)] == [("Hello?", ""), ("", "error")]
+    asked = ask(paths, build("llama", tmp_path), "And now?", continue_last=True)
+    assert asked.code == 0
+    assert asked.out.getvalue().strip()
+    assert [message.text for message in kept(paths)][:3] == ["Hello?", "", "And now?"]

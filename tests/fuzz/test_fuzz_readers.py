@@ -10,7 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from fuzzing import MOST_BYTES, TARGETS, Target, fuzz, mutated
+from fuzz_targets import TARGETS
+from fuzzing import MOST_BYTES, Target, fuzz, mutated
 
 from kvchat.errors import FormatError
 from kvchat.formats.state import COUNTS, MAGIC, PREFIX, ROWS, Layout, parse

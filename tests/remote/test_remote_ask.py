@@ -15,7 +15,7 @@ from scripted_server import Reply, ScriptedServer, failing, saying, usage
 
 from kvchat.commands.ask import run_ask
 from kvchat.commands.plain import run_plain
-from kvchat.config import Settings
+from kvchat.config import Settings, load_settings
 from kvchat.errors import KvchatError
 from kvchat.paths import Paths
 
@@ -31,7 +31,9 @@ def ask(paths: Paths, server: ScriptedServer | str, *question: str, asked: Asked
     """Ask on a server, by its URL."""
     asked = asked or Asked()
     url = server if isinstance(server, str) else server.url
-    settings = Settings(remote=url, given=frozenset({"remote"}), **options.pop("settings", {}))
+    settings = options.pop("settings", {})
+    if not isinstance(settings, Settings):
+        settings = Settings(remote=url, given=frozenset({"remote"}), **settings)
     given = {"chat": None, "continue_last": False, "resume": False, "json": False} | options
     asked.code = run_ask(question, settings, paths, **given, out=asked.out, err=asked.err, stdin=asked.stdin)
     return asked
@@ -108,6 +110,20 @@ def test_reasoning_is_folded_and_not_sent_back(paths: Paths) -> None:
     assert kept(paths)[1].text == "<think>\nLet me see.\n</think>\n\nYes."
 
 
+def test_flags_for_a_model_of_this_machine_are_told_to_have_no_effect(paths: Paths) -> None:
+    """The flags of one command line, not what a settings file says for all."""
+    flags = {"remote": "", "ctx_size": "4096", "cache_type_k": "q8_0", "temp": "0"}
+    with ScriptedServer(saying("Yes."), saying("Yes.")) as server:
+        said = []
+        for given in (flags, {"remote": ""}):
+            settings = load_settings(paths, {"KVCHAT_CTX_SIZE": "2048"}, given | {"remote": server.url})
+            asked = Asked()
+            ask(paths, server, "Really?", asked=asked, settings=settings)
+            said.append(asked.err.getvalue())
+    assert f"note: no effect on {server.host}: --ctx-size, --cache-type-k; that is chosen where" in said[0]
+    assert "no effect" not in said[1]
+
+
 def test_offline_asks_nobody(paths: Paths) -> None:
     with ScriptedServer(saying("x")) as server:
         with pytest.raises(KvchatError) as caught:
@@ -134,8 +150,6 @@ def test_plain_goes_over_to_a_server(paths: Paths) -> None:
         paths.config_file.write_text(
             f'[remote.lab]\nurl = "{server.url}"\n[remote.far]\nurl = "http://far.example/v1"\n'
         )
-        from kvchat.config import load_settings
-
         settings = load_settings(paths, {}, {"remote": "lab"})
         stdin = io.StringIO("/model\nHello\n/model remote:lab\nMore\n/cache q8_0\n")
         with pytest.raises(KvchatError) as caught:

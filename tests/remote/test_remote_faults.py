@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import threading
 
@@ -115,6 +116,15 @@ def test_another_schema(data: bytes, what: str) -> None:
     assert again == ("All right.", "stop")
 
 
+@pytest.mark.parametrize("code", [200, 500])
+def test_what_is_packed_twice_is_not_unpacked(code: int) -> None:
+    """A few KB of it fill the memory."""
+    packed = gzip.compress(gzip.compress(bytes(1 << 20)))
+    headers = {"Content-Type": "text/event-stream", "Content-Encoding": "gzip, gzip"}
+    _, failure, _ = failure_of(failing(code, packed, headers))
+    assert "answered something that is packed more than once" in failure.message
+
+
 def test_an_answer_that_is_no_stream() -> None:
     _, failure, _ = failure_of(failing(200, {"choices": [{"message": {"content": "whole"}}]}))
     assert "application/json in place of a stream" in failure.message
@@ -130,6 +140,34 @@ def test_an_error_within_a_stream() -> None:
     assert text == "So far"
     assert "gave up: CUDA out of memory" in failure.message
     assert "\x1b" not in failure.message
+
+
+def test_an_error_within_a_stream_that_says_nothing() -> None:
+    def gives_up(reply: Reply) -> None:
+        reply.begin()
+        reply.event({"error": {"message": "", "code": 500}})
+
+    _, failure, _ = failure_of(gives_up)
+    assert failure.message.endswith(" gave up")
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("charset", ["hex", "zlib", "utf-16", "undefined", "klingon"])
+def test_a_stream_is_utf_8_whatever_the_server_calls_it(charset: str, mark: bytes) -> None:
+    """Also where it begins with a byte order mark."""
+
+    def named(reply: Reply) -> None:
+        reply.begin(f"text/event-stream; charset={charset}")
+        reply.raw(mark)
+        reply.delta(content="né€😀")
+        reply.end()
+
+    with ScriptedServer(named) as server:
+        talk = Talk(server.url)
+        talk.start()
+        text, finished = talk.ask("Hello")
+        talk.engine.close()
+    assert (text, finished.reason) == ("né€😀", "stop")
 
 
 def test_a_server_that_withholds_the_rest() -> None:

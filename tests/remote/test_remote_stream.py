@@ -125,6 +125,23 @@ def test_the_progress_of_llama_server() -> None:
     assert reader.answer.progress == Progress(total=9, cached=4, done=6, seconds=0.5)
 
 
+@pytest.mark.parametrize(
+    ("total", "cache", "processed", "right"),
+    [
+        (9, 4, 1, (9, 4, 4)),
+        (9, 4, 12, (9, 4, 9)),
+        (9, 12, 4, (9, 9, 9)),
+        (9, -1, None, (9, 0, 0)),
+        (-9, 4, 4, (0, 0, 0)),
+    ],
+)
+def test_progress_that_cannot_be(total: int, cache: int, processed: int | None, right: tuple[int, int, int]) -> None:
+    """What the server had is read, and no more is read than there is."""
+    reader = Reader()
+    reader.event({"choices": [], "prompt_progress": {"total": total, "cache": cache, "processed": processed}})
+    assert reader.answer.progress == Progress(*right, seconds=0.0)
+
+
 @pytest.mark.parametrize("event", [{"id": "x"}, {"choices": [7]}, {"choices": [{"delta": "x"}]}])
 def test_another_form(event: dict[str, Any]) -> None:
     with pytest.raises(Strange):
