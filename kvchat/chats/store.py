@@ -18,6 +18,7 @@ from kvchat.chats import drafts, trash, tree
 from kvchat.chats.prefixes import Prefixes
 from kvchat.chats.presence import Presence
 from kvchat.chats.purge import Purging
+from kvchat.chats.rescue import open_sound
 from kvchat.chats.rows import (
     CHAT,
     put_chat,
@@ -30,7 +31,7 @@ from kvchat.chats.rows import (
     read_text,
     unpack_ids,
 )
-from kvchat.chats.schema import IN_MEMORY, connect, connect_in_memory, immediate, translated
+from kvchat.chats.schema import IN_MEMORY, connect_in_memory, immediate, translated
 from kvchat.chats.search import search
 from kvchat.chats.types import Branch, Chat, ChatSummary, Draft, KnownIds, Message, SearchHit, Sent, Summary
 from kvchat.errors import KvchatError
@@ -51,7 +52,7 @@ class ChatStore:
         """Removes for good what has been in the trash for too long."""
         self._path = path or IN_MEMORY
         self.remarks: list[str] = []  # what a person should know of the file
-        self._connection = connect_in_memory() if path is None else connect(path, remark=self.remarks.append)
+        self._connection = connect_in_memory() if path is None else open_sound(path, self.remarks.append)
         self._presence = Presence(path)
         self.prefixes = Prefixes(self._connection, self._path)
         self.purging = Purging(self._connection, self._path)
@@ -67,8 +68,9 @@ class ChatStore:
 
     # ------------------------------------------------------------------ writing messages
 
-    def add_turn(self, chat: Chat, messages: Sequence[Message], head: str = "") -> None:
+    def add_turn(self, chat: Chat, messages: Sequence[Message], head: str = "") -> tuple[str, ...]:
         """Adds new messages (each after its parent) and makes `head`, or the last, the head; writes a chat that is new.
+        The ids of what stands in the place of the first one now, which other processes may have added to.
 
         Of a chat that exists, only system prompt, model, head and time are taken from `chat`, and whether it is in the
         trash.
@@ -76,6 +78,7 @@ class ChatStore:
         with self._writing() as connection:
             put_chat(connection, chat, head or messages[-1].id)
             put_messages(connection, messages)
+            return tree.beside(connection, messages[0].id)
 
     def reopen(self, chat: Chat, message: str) -> None:
         """Marks a message as being written again, and makes it the head."""

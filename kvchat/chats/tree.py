@@ -58,6 +58,16 @@ def branch(connection: sqlite3.Connection, chat: str, head: str | None) -> Branc
     return Branch(messages, siblings, _summaries(connection, head))
 
 
+def beside(connection: sqlite3.Connection, message: str) -> tuple[str, ...]:
+    """The ids of all that stands in the place of a message, itself too, the oldest first."""
+    rows = connection.execute(
+        """SELECT s.id FROM messages m JOIN messages s ON s.chat = m.chat AND s.parent IS m.parent
+        WHERE m.id = ? AND (s.deleted_at IS NULL OR s.id = m.id) ORDER BY s.number""",
+        (message,),
+    )
+    return tuple(row[0] for row in rows)
+
+
 def _summaries(connection: sqlite3.Connection, head: str | None) -> tuple[Summary, ...]:
     """Those of the messages on the branch that ends with `head`."""
     rows = connection.execute(

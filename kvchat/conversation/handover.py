@@ -40,6 +40,7 @@ class HandOver:
         self._withdrawn = False
         self._request: Generate | None = None
         self._evictions: list[Eviction] = []
+        self.around: tuple[str, ...] = ()  # what stands in the place of the first new message; there once it is saved
 
     @property
     def stage(self) -> Stage:

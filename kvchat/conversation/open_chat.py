@@ -60,6 +60,15 @@ class OpenChat:
         older = tuple(each for each in self.branch.siblings[last] if each not in ids)
         self.branch = replace(self.branch, siblings={**self.branch.siblings, last: (*older, *ids)})
 
+    def has_more_siblings(self, around: Sequence[str]) -> bool:
+        """Takes over what stands in the place of a message of the branch by now, itself among it. False: nothing that
+        was not known."""
+        mine = next((each for each in around if each in self.branch.siblings), None)
+        if mine is None or set(around) <= set(self.branch.siblings[mine]):
+            return False
+        self.branch = replace(self.branch, siblings={**self.branch.siblings, mine: tuple(around)})
+        return True
+
     def replace_last(self, message: Message) -> None:
         """The last message in a newer form."""
         self.branch = replace(self.branch, messages=(*self.messages[:-1], message))

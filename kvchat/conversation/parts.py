@@ -97,6 +97,13 @@ class Parts:
         self._settle()
         return self._turning.unsaved
 
+    @property
+    def went_on(self) -> str:
+        """That another process has added to this chat what was not known here when the last turn began, in a sentence;
+        "": none has, as far as is known."""
+        self._settle()
+        return self._turning.went_on
+
     def siblings(self, message_id: str) -> tuple[str, ...]:
         """The ids of all that stands in the place of this message, itself too, the oldest first; none for a message
         that is not (or, since `messages` was read, no longer) in the branch."""
@@ -271,11 +278,11 @@ class Parts:
         self._turning.catch_up()
         return self._titling.is_wanted
 
-    def ask_title(self) -> None:
-        """Has the model name the chat, if nobody has yet. Nothing, during a turn."""
+    def ask_title(self) -> str | None:
+        """Have the model name the chat, if nobody has yet. The turn of the `Titled` that answers; None: nobody was
+        asked, as during a turn."""
         self._settle()
-        if self._turning.live is None:
-            self._titling.ask()
+        return self._titling.ask() if self._turning.live is None else None
 
     def preview(self, config: EngineConfig) -> None:
         """Asks what the branch would find on disk with another configuration of the same model. Nothing, where none of

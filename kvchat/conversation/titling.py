@@ -37,13 +37,14 @@ class Titling:
         answered = len(begun) == 2 and bool(begun[1].text.strip()) and begun[1].finish in _DONE
         return answered and not self._none and self._open.chat.title_by == "message"
 
-    def ask(self) -> None:
-        """Have a title written, if one is wanted."""
+    def ask(self) -> str | None:
+        """Have a title written, if one is wanted. The turn of the `Titled` that answers; None: nobody was asked."""
         if not self.is_wanted or self._backend.ready is None:
-            return
+            return None
         self._asked = new_ulid()
         messages = tuple(PromptMessage(message.role, message.text) for message in self._open.messages[:2])
         self._backend.title(Title(self._asked, messages, self._open.chat.clock))
+        return self._asked
 
     def take(self, event: Titled) -> bool:
         """Takes over an answer. False: it is about another chat, came too late, or is no title."""

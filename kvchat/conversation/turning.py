@@ -38,6 +38,7 @@ from kvchat.conversation.prefixes import count_use
 from kvchat.conversation.turns import LiveTurn, Options, TurnPlan, read_usage, told_sampling
 from kvchat.errors import KvchatError
 
+WENT_ON = "this chat went on in another kvchat: what was said there is kept, and stands beside your message"
 PARTIAL_SECONDS = 0.5  # between two commits of a reply that is being written
 
 
@@ -52,6 +53,7 @@ class Turning:
         self._behind = False  # text has come that is not in the branch yet
         self._load_failure: Failure | None = None
         self.live: LiveTurn | None = None
+        self.went_on = ""
 
     def check_idle(self) -> None:
         """KvchatError while the last turn is not over."""
@@ -87,7 +89,7 @@ class Turning:
 
         def change(store: ChatStore) -> None:
             if new:
-                store.add_turn(chat, new)
+                hand_over.around = store.add_turn(chat, new)
             else:
                 store.reopen(chat, messages[-1].id)
 
@@ -109,6 +111,7 @@ class Turning:
     ) -> HandOver:
         """As `begin`, for a caller that commits, with what it commits to. `ready`: the backend's."""
         reply, turn_id, before = messages[-1], new_ulid(), (self._open.chat, self._open.branch)
+        self.went_on = ""
         self._open.branch = self._open.grown(messages, len(new))
         self._open.chat = chat = replace(chat, head=reply.id, updated=time.time(), deleted_at=None)
         self.live = LiveTurn(turn_id, reply.id, time.monotonic())
@@ -167,7 +170,9 @@ class Turning:
         """Takes over what became of the turn on the store thread."""
         if self._turn is None:
             return
-        stage = self._turn.hand_over.stage
+        stage, around = self._turn.hand_over.stage, self._turn.hand_over.around
+        if stage != "saving" and not self.went_on and self._open.has_more_siblings(around):
+            self.went_on = WENT_ON
         if stage == "unsaved":
             self._take_back(self._turn)
         elif stage == "refused" and self.live is not None:

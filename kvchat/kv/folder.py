@@ -1,8 +1,8 @@
 """Where page files lie: names, atomic writes, what is set aside, what a walk finds.
 
-Owns the tree below `pages/` and `damaged/`; must not know the index, budgets or what makes a page useful. Files are
-0600 in 0700 folders, since keys and values hold the conversation. Nothing is synced to the disk: a page that a crash
-tore fails its checksum.
+Owns the tree below `pages/` and `damaged/`, and the unfinished files of all of the store; must not know the index,
+budgets or what makes a page useful. Files are 0600 in 0700 folders, since keys and values hold the conversation.
+Nothing is synced to the disk: a page that a crash tore fails its checksum.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class PageFolder:
         self.index_file = folder / "index.db"
         self.lock_file = folder / "index.lock"
         self.damaged = folder / "damaged"
+        self.pins = folder / "pins"
         self._pages = folder / "pages"
 
     def path(self, namespace: str, key: bytes) -> Path:
@@ -136,8 +137,8 @@ class PageFolder:
         """Delete temporary files of writers that died. Returns how many; what cannot be deleted stays."""
         removed = 0
         now = time.time()
-        for namespace in _folders(self._pages, _NAMESPACE):
-            for folder in (namespace, *_folders(namespace, _KEY_START)):
+        for top in (self.pins, *_folders(self._pages, _NAMESPACE)):
+            for folder in (top, *_folders(top, _KEY_START)):
                 for path in _entries(folder):
                     removed += bool(_TEMPORARY.fullmatch(path.name)) and _remove_unfinished(path, now)
         return removed

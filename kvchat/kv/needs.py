@@ -127,11 +127,12 @@ class Sums:
         self.all_layers = model.geometry.layers + 1
         asked = self.all_layers if gpu_layers < 0 else min(gpu_layers, self.all_layers)
         self.gpu_layers = asked if memory.vram is not None else 0
+        self._batches = [self._batch_of(each) for each in (model, draft) if each is not None]
 
     @property
     def batch(self) -> int:
         """Tokens of one computation."""
-        return self._batch(self.model)
+        return self._batches[0]
 
     def need(self, type_k: str, type_v: str, context: int) -> Need:
         """What these types take at this context, or why the model cannot have them."""
@@ -195,11 +196,12 @@ class Sums:
         flash = uses_flash(shape, type_v, self._flash, self.gpu_layers > 0)
         turns = self._parallel if model is self.model else 1
         count, rollback = sequences(shape, turns), rollback_rows(shape, turns)
-        config = CacheConfig(context, type_k, type_v, flash, count, self._batch(model), rollback, OUTPUTS)
+        batch = self._batches[0 if model is self.model else 1]
+        config = CacheConfig(context, type_k, type_v, flash, count, batch, rollback, OUTPUTS)
         on_cpu = 0 if self.gpu_layers else work_bytes(model.work, shape, config)
         return ledger(shape, config), compute_bytes(model.work, shape, config) + on_cpu
 
-    def _batch(self, model: Subject) -> int:
+    def _batch_of(self, model: Subject) -> int:
         return self._asked_batch or chunk(model.header.parameters, self.gpu_layers > 0)
 
 

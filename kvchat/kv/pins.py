@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvchat.formats.page import KEY_BYTES
-from kvchat.kv.folder import is_namespace, write_file
+from kvchat.kv.folder import PageFolder, is_namespace, write_file
 from kvchat.kv.problems import StoreUnwritable
 
 MOST_BYTES = 16 << 20  # of a file: keys of 30 million tokens
@@ -36,7 +36,7 @@ class PinFolder:
 
     def __init__(self, folder: Path) -> None:
         """`folder`: that of the store."""
-        self._folder = folder / "pins"
+        self._folder = PageFolder(folder).pins
 
     def write(self, pin: Pin) -> None:
         """Keep a pin, in place of the one of its prefix in its namespace. Raises StoreUnwritable, and ValueError for an

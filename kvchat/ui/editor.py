@@ -1,7 +1,8 @@
 """The draft in the person's own editor. Owns the file that it goes through and the terminal meanwhile.
 
-The file is the person's alone and is gone afterwards. While the editor has the terminal the app draws nothing, but goes
-on: an answer that is being written is kept as always. Must not know what the text is for.
+The file is the person's alone and is gone afterwards; where the app is killed meanwhile it stays, and the next one
+says so. While the editor has the terminal the app draws nothing, but goes on: an answer that is being written is kept
+as always. Must not know what the text is for.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from textual.app import App, SuspendNotSupported
 
 from kvchat.errors import KvchatError
+from kvchat.leftovers import draft_prefix
 from kvchat.paths import ensure_private
 
 FALLBACKS = ("nano", "vi")
@@ -47,7 +49,7 @@ async def edit(app: App[None], text: str, folder: Path) -> str:
     """The text after the person has edited it. KvchatError when nothing can be taken from the editor."""
     command = editor_command()
     try:
-        descriptor, name = tempfile.mkstemp(suffix=".md", prefix="draft-", dir=ensure_private(folder))
+        descriptor, name = tempfile.mkstemp(suffix=".md", prefix=draft_prefix(), dir=ensure_private(folder))
         path = Path(name)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:

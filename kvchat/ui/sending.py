@@ -159,6 +159,8 @@ class Sending:
         def sent(_: None) -> None:
             self._saving.discard(conversation)
             room.sync()
+            if conversation.went_on and conversation is room.conversation:
+                room.transcript.note(conversation.went_on, "warning")
             saved()
             self._begun(conversation)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -68,7 +69,9 @@ def test_errors_come_out_of_the_future_and_the_thread_goes_on(store: StoreThread
 
 def test_a_file_that_cannot_be_opened(tmp_path: Path, failures: Failures) -> None:
     path = tmp_path / "chats.db"
-    path.write_text("my notes, not a database" * 100)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE bookmarks (url TEXT)")
+        other.commit()
     store = StoreThread(path, failures)
     with pytest.raises(KvchatError, match="not a chat database"):
         store.run(ChatStore.latest).result(WAIT)

@@ -629,7 +629,7 @@ def test_stop_races_with_the_commit(store: StoreThread, backend: FakeBackend, ch
 
 def test_a_database_that_cannot_be_opened_gives_the_turn_back(tmp_path: Path) -> None:
     broken = tmp_path / "chats.db"
-    broken.write_bytes(b"this is no database, and long enough to be seen as none" * 20)
+    broken.mkdir()
     store = StoreThread(broken, lambda error: None)
     conversation = Conversation.start(store, FakeBackend(make_ready()), sampling=Sampling())
     with pytest.raises(KvchatError):
