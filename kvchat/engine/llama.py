@@ -12,6 +12,7 @@ Two calls of the library are never made, since a full disk or a short file makes
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.metadata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -68,6 +69,7 @@ def start(write_log: LogSink) -> None:
     lib.llama_backend_init()
 
 
+@functools.cache  # the whole README of the package is parsed for it
 def package_version() -> str:
     """Version of llama-cpp-python: state of one version is not read by another."""
     return importlib.metadata.version("llama-cpp-python")

@@ -171,11 +171,13 @@ class Saver:
     def _offer(self, pages: Sequence[Range], first: int) -> int:
         """Hand out pages that follow one another, the first of which has the number `first`, and the last may be
         part-filled; how many were taken."""
+        began = time.perf_counter()
         try:
             found = self._cells.copy_out(pages[0][0], pages[-1][1])
         except KvchatError as error:
             self.refuse(error)
             return 0
+        self._writer.copied(self._account, time.perf_counter() - began)
         for number, (start, end) in enumerate(pages):
             groups = self._groups({part: rows.between(start, end) for part, rows in found.items()})
             if not self._hand_out(first + number, start, end, groups):

@@ -77,6 +77,7 @@ def measure(model: Model, config: EngineConfig, present: Setting, wanted: Callab
             if context is None or context.flash != setting.flash:
                 if context is not None:
                     context.close()
+                    context = None  # the next one may be broken off while it is built
                 context = deep_context(model, config, setting, wanted)
             context.set_threads(setting.threads)
             results.append(Measured(setting, _speed(context, wanted)))

@@ -110,6 +110,7 @@ class Turn:
             cache_bytes=self._context.held_bytes(self._cells.live),
             pages_saved=saved.pages,
             bytes_saved=saved.bytes,
+            save_seconds=saved.seconds,
             save_problem=saved.problem,
             overflow="stop" if self.reason == "context" else acted,
             evicted=self._room.tokens,

@@ -20,11 +20,13 @@ BACKLOG = 256 * 2**20  # bytes that may wait for a slow disk before pages stay i
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What was written since the turn began: pages, bytes, and what went wrong."""
+    """What was written since the turn began: pages, bytes, what went wrong, and the seconds that copying rows out of
+    the cells and writing them took."""
 
     pages: int = 0
     bytes: int = 0
     problem: str | None = None
+    seconds: float = 0.0
 
 
 class Account:
@@ -87,6 +89,11 @@ class PageWriter:
             while self._waiting and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
 
+    def copied(self, account: Account, seconds: float) -> None:
+        """Copying rows out of the cells took so long."""
+        with self._changed:
+            account.saved = replace(account.saved, seconds=account.saved.seconds + seconds)
+
     def refuse(self, account: Account, problem: str) -> None:
         """Nothing more is taken in this turn, and the turn says why."""
         with self._changed:
@@ -99,19 +106,31 @@ class PageWriter:
 
     def _run(self) -> None:
         self._store.tidy()
-        while (job := self._queue.get()) is not None:
-            page, account = job
-            written, problem = 0, None
-            if account.problem is None:
-                try:
-                    written = self._store.put(self._shaped(page) if self._shaped is not None else page)
-                except KvchatError as error:
-                    problem = error.message
-                except (ValueError, MemoryError) as error:  # a page that cannot be must not end the thread
-                    problem = f"a page could not be made: {error!r}"
-            with self._changed:
-                self._waiting -= page.payload_bytes
-                account.waiting -= page.payload_bytes
-                before = account.saved
-                account.saved = Saved(before.pages + bool(written), before.bytes + written, before.problem or problem)
-                self._changed.notify_all()
+        while self._carry_out(self._queue.get()):
+            pass  # no page is held here while none waits: it is a view of all that was copied out of the cells with it
+
+    def _carry_out(self, job: tuple[NewPage, Account] | None) -> bool:
+        """Write a page and count it. False: that was the end."""
+        if job is None:
+            return False
+        page, account = job
+        written, problem, began = 0, None, time.perf_counter()
+        if account.problem is None:
+            try:
+                written = self._store.put(self._shaped(page) if self._shaped is not None else page)
+            except KvchatError as error:
+                problem = error.message
+            except (ValueError, MemoryError) as error:  # a page that cannot be must not end the thread
+                problem = f"a page could not be made: {error!r}"
+        with self._changed:
+            self._waiting -= page.payload_bytes
+            account.waiting -= page.payload_bytes
+            before, took = account.saved, time.perf_counter() - began
+            account.saved = Saved(
+                before.pages + bool(written),
+                before.bytes + written,
+                before.problem or problem,
+                before.seconds + took,
+            )
+            self._changed.notify_all()
+        return True

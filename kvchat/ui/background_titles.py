@@ -19,7 +19,7 @@ class Titles:
         self._conversations = conversations
         self._enabled = enabled
         self._turned: list[Conversation] = []
-        self._asked: Conversation | None = None
+        self._asked: str | None = None  # the turn of the newest question that is not answered
 
     def wants(self, conversation: Conversation) -> bool:
         """Whether a title is still to be found for a chat."""
@@ -33,8 +33,9 @@ class Titles:
         self._ask()
 
     def apply(self, event: Event) -> None:
-        """A question was answered; the conversation knows it already."""
-        if isinstance(event, Titled):
+        """A question was answered; the conversation knows it already. The answer to an older one is no reason to ask
+        again: with two on their way that would never end."""
+        if isinstance(event, Titled) and event.turn == self._asked:
             self._asked = None
             self._ask()
 
@@ -43,6 +44,5 @@ class Titles:
         self._turned = [each for each in self._turned if each in present and (each.is_working or each.wants_title)]
         if self._asked is not None or any(each.is_working for each in present):
             return
-        self._asked = next(iter(self._turned), None)
-        if self._asked is not None:
-            self._asked.ask_title()
+        first = next(iter(self._turned), None)
+        self._asked = first.ask_title() if first is not None else None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import time
+import weakref
 
 import numpy as np
 import pytest
@@ -27,6 +30,7 @@ class Memory:
         self.layout = Layout(parts, has_v=False)
         self.shapes = {"full": PartShape((LayerShape(0, ROW, 0, 0),))}
         self.copies = 0
+        self.copied = None  # the last that was copied out, while somebody has it
 
     def snapshot(self):
         return memoryview(bytearray(STATE))
@@ -39,6 +43,7 @@ class Memory:
     def copy_out(self, start, end):
         self.copies += 1
         positions = np.arange(start, end, dtype=np.int32)
+        self.copied = weakref.ref(positions)
         keys = positions.view(np.uint8).reshape(-1, ROW)
         return {"full": Rows(self.shapes["full"], positions, (keys,), (np.empty((end - start, 0), np.uint8),))}
 
@@ -121,3 +126,19 @@ def test_pages_that_the_queue_has_no_room_for_stay(disk, monkeypatch):
     disk.free.set()
     assert saver.finish().problem is None
     assert disk.ends("page") == [*range(128, 2049, 128)]
+
+
+def test_what_is_written_is_let_go_of(disk):
+    """A copy of a long chat's cells can have hundreds of MB."""
+    disk.free.set()
+    memory = Memory(("full",))
+    memory.recurrent = False
+    saver, _ = saver_of(disk, memory, 128)
+    assert saver.finish().pages == 1
+    disk.pages.clear()
+    for _ in range(1000):  # the writer tells that a page is written a moment before it is done with it
+        gc.collect()
+        if memory.copied() is None:
+            return
+        time.sleep(0.005)
+    raise AssertionError("the copy is still held")
