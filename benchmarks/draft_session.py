@@ -1,14 +1,14 @@
-"""Questions, and a session in this process that answers them with and without drafts. Used by `draft.py`."""
+"""A session in this process that answers questions with and without drafts. Used by `draft.py`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from kvchat.backend.protocol import Event, Generate, PromptReady, TextDelta, TurnFinished
 from kvchat.backend.values import DraftMode, EngineConfig, PromptMessage, Sampling, Usage
+from kvchat.bench.draft_tasks import tasks
 from kvchat.engine.cost_measuring import measure_costs
 from kvchat.engine.drafting import Draft
 from kvchat.engine.interrupt import Interrupt
@@ -17,56 +17,9 @@ from kvchat.engine.scheduler import Scheduler
 from kvchat.engine.session import Session
 from kvchat.engine.tuning import Setting
 
-ROOT = Path(__file__).parents[1]
 TOKENS = 200
 
-_NOTES = (
-    "The garden behind the mill was laid out in four beds. The first bed held beans and peas, the second bed held "
-    "carrots and onions, the third bed held strawberries, and the fourth bed was left to the bees. Every morning "
-    "at six the miller opened the gate, filled two cans at the pump, and watered the beds in the same order. On "
-    "Sundays he only watered the strawberries. In June the first strawberries were ripe, and he sold them at the "
-    "market in Altdorf for three coins a basket. In July the beans followed, and in August the onions were hung "
-    "up to dry under the roof of the mill."
-)
-
-_LETTER = (
-    "Dear Mrs. Keller, thank you for your letter of 3 March about the repair of the tower clock. We have looked "
-    "at the clock on Tuesday. The large wheel is worn and must be replaced, the pendulum is fine, and the two "
-    "smaller wheels need new oil only. The new wheel will cost 420 francs, the work 180 francs, and the repair "
-    "will take about two weeks. If you agree, we will begin on 17 March, and the clock will strike again by "
-    "Easter. With kind regards, Anton Weber, clockmaker."
-)
-
-_CODE = (ROOT / "kvchat" / "engine" / "speed.py").read_text(encoding="utf-8")
-_CODE2 = (ROOT / "kvchat" / "engine" / "interrupt.py").read_text(encoding="utf-8")
-
-TASKS: dict[str, tuple[str, ...]] = {
-    "free chat": (
-        "Tell me a story about a lighthouse keeper.",
-        "What are the advantages of travelling by train?",
-        "Explain how a refrigerator works.",
-        "Why is the sky blue in the day and red in the evening?",
-        "Give me advice on how to learn the piano as an adult.",
-    ),
-    "summarise": tuple(
-        f"{text}\n\n{task}"
-        for text in (_NOTES, _LETTER)
-        for task in ("Summarise this text in three sentences.", "What is this text about?")
-    ),
-    "quote and edit": tuple(
-        f"{text}\n\n{task}"
-        for text in (_NOTES, _LETTER)
-        for task in (
-            "Repeat the text above word for word.",
-            "Copy the text above, but correct any spelling mistakes.",
-        )
-    ),
-    "code edit": tuple(
-        f"```python\n{code}```\n\n{task}"
-        for code in (_CODE, _CODE2)
-        for task in ("Write this file again, with a docstring for every function.", "Repeat this file without changes.")
-    ),
-}
+TASKS = tasks()
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def bare(model_path: str, cache: str, flash: str, threads: int) -> Speeds:
 
     llama.start(_silent)
     model = llama.NativeModel(model_path, gpu_layers=-1, extra_buffers=False, progress=lambda _: True)
-    params = llama.ContextParams(2048, CHUNK, 1, cache, cache, flash, threads)
+    params = llama.ContextParams(2048, CHUNK, 1, cache, cache, flash, threads, rollback=0, outputs=1)
     context = llama.NativeContext(model, params, lambda: False)
     sampler = llama_sampler.NativeSampler()
     sampler.add_greedy()
@@ -51,7 +51,7 @@ def bare(model_path: str, cache: str, flash: str, threads: int) -> Speeds:
     prefill = PROMPT / (time.perf_counter() - began)
     began = time.perf_counter()
     for i in range(DECODE):
-        context.decode([sampler.sample(context)], PROMPT + i, 0, output=True)
+        context.decode([sampler.sample(context, context.last_output)], PROMPT + i, 0, output=True)
     context.synchronize()
     return prefill, DECODE / (time.perf_counter() - began)
 

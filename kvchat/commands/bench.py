@@ -1,181 +1,198 @@
-"""`kvchat bench fidelity`: what cache types do to a model, measured on a chat or a text.
+"""`kvchat bench [PART...]`: how fast a model is on this machine, and what reuse and cache types make of it.
 
-Owns the order of it: model, engine, text, the wait, the report. Must not measure. The engine is one of its own with a
-small context, so that an open app is not disturbed.
+Owns what a command line asks for, the engine's configuration, and which form the report takes. Must not measure. All is
+done in an engine of its own on a scratch store: the person's chats and KV are not touched.
 """
 
 from __future__ import annotations
 
-import json as jsonlib
-from contextlib import ExitStack, closing
-from dataclasses import replace
+import queue
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from kvchat.backend.client import EngineFactory
-from kvchat.backend.fidelity import FidelityReport, Measure
+from kvchat.backend.fidelity import Pair
 from kvchat.backend.local import Engine
-from kvchat.backend.protocol import Event, LoadFailed, Ready
+from kvchat.backend.protocol import Event
 from kvchat.backend.values import EngineConfig
-from kvchat.bench.fidelity import DEPTHS, PAIRS, Watch, passage, read_depths, read_pairs
-from kvchat.bench.fidelity_text import COLUMNS, SCALE, about, cells, curve, depths, heading, name_of, report_object
-from kvchat.chats.store import ChatStore
-from kvchat.choosing import choose_model
-from kvchat.clean import clean, clean_line
-from kvchat.commands.table import print_table
+from kvchat.bench.fidelity import PAIRS as FIDELITY_PAIRS
+from kvchat.bench.fidelity import read_pairs
+from kvchat.bench.rig import Rig, Stopped
+from kvchat.bench.run import Run
+from kvchat.bench.wanted import (
+    PAIRS,
+    QUICK_ROUNDS,
+    ROUNDS,
+    Wanted,
+    read_depths,
+    read_parts,
+    read_rounds,
+    read_threads,
+)
+from kvchat.choosing import choose_model, named_draft
+from kvchat.commands.bench_fidelity import run_fidelity
+from kvchat.commands.bench_progress import Progress
+from kvchat.commands.bench_scratch import scratch
+from kvchat.commands.bench_telling import free_name, tell
+from kvchat.commands.fitting import fitted
+from kvchat.commands.printing import Printer
 from kvchat.commands.turn import Inbox, Interrupt, catch_signals
 from kvchat.config import Settings, engine_config
-from kvchat.conversation.turns import ids_key
-from kvchat.errors import INTERRUPTED, KvchatError
+from kvchat.errors import INTERRUPTED, KvchatError, UsageError
+from kvchat.kv.needs import subject_at
 from kvchat.library.find import drop_in_folders, find_files
-from kvchat.paths import Paths, ensure_private
-
-_TURN = "bench fidelity"
-_CONTEXT = 512  # tokens: nobody chats in it
-_LARGEST_TEXT = 16 << 20  # bytes
-_WIDTH = 64  # blocks of a curve
+from kvchat.paths import Paths
 
 
-def run_fidelity(
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line says, as it stands there; None: it does not."""
+
+    parts: Sequence[str] = ()
+    types: str | None = None
+    threads: str | None = None
+    depths: str | None = None
+    repeat: str | None = None
+    html: str | None = None
+    chat: str | None = None
+    text: str | None = None
+    quick: bool = False
+    json: bool = False
+
+
+def wanted_of(asked: Asked, settings: Settings) -> Wanted:
+    """What is to be measured. UsageError: there is no such thing."""
+    pairs: tuple[Pair, ...] = PAIRS
+    if asked.types is not None:
+        pairs = tuple(dict.fromkeys(read_pairs(asked.types)))
+    elif {"cache_type_k", "cache_type_v"} & settings.given:
+        pairs = ((settings.type_k, settings.type_v),)
+    usual = QUICK_ROUNDS if asked.quick else ROUNDS
+    return Wanted(
+        parts=read_parts(asked.parts),
+        pairs=pairs,
+        threads=read_threads(asked.threads) if asked.threads is not None else (),
+        depths=read_depths(asked.depths) if asked.depths is not None else None,
+        rounds=read_rounds(asked.repeat) if asked.repeat is not None else usual,
+        quick=asked.quick,
+    )
+
+
+def run_bench(
+    asked: Asked,
     settings: Settings,
     paths: Paths,
     *,
-    chat: str | None,
-    text_file: str | None,
-    depths_text: str | None,
-    types_text: str | None,
-    json: bool,
     out: TextIO,
     err: TextIO,
     engine_factory: EngineFactory = Engine,
 ) -> int:
-    """Measure and print, on a `chat` (id, beginning of one, or title), on the text in a file, or on a text of our own.
-    KvchatError when it cannot be measured; the exit code."""
-    wanted = read_depths(depths_text) if depths_text is not None else DEPTHS
-    pairs = read_pairs(types_text) if types_text is not None else PAIRS
-    text = passage() if text_file is None else _read(Path(text_file))
-    ensure_private(paths.state_folder)
-    inbox = Inbox()
+    """Measure and print; the exit code, INTERRUPTED with what was measured up to then. KvchatError when nothing can be
+    measured, or no more."""
+    wanted = wanted_of(asked, settings)
+    alone = wanted.parts == ("fidelity",) and asked.html is None and not asked.quick
+    if alone and asked.repeat is None:
+        return _fidelity(asked, wanted, settings, paths, out, err, engine_factory)
+    if asked.chat is not None or asked.text is not None:
+        raise UsageError("--chat and --text are of fidelity alone", "kvchat bench fidelity --chat ID")
+    target = free_name(asked.html)
+    inbox, progress = _Inbox(), Progress(err)
     with ExitStack() as stack:
-        store = ChatStore(paths.chats_db) if chat is not None else None
-        if store is not None:
-            stack.enter_context(closing(store))
-        opened = store.resolve(chat) if store is not None and chat is not None else None
-        models = find_files(paths, drop_in_folders(settings.model_folders))
-        config = _config(settings, choose_model(settings, models, opened, None).path, paths)
-        engine = engine_factory(config, inbox.put, paths.state_folder, paths.log_file)
-        stack.callback(engine.close)
-        stack.enter_context(catch_signals(inbox))
-        engine.start()
-        ready = _ready(inbox)
-        if ready is None:
-            return INTERRUPTED
-        ids: tuple[int, ...] = ()
-        if store is not None and opened is not None:
-            ids = _ids(store, opened.head, ids_key(ready.model.text_key, opened.system))
-        engine.measure(Measure(_TURN, ids, text, wanted, pairs, transcode=True))
-        report = _wait(inbox, err)
-    if report is None:
-        return INTERRUPTED
-    if json:
-        print(jsonlib.dumps(report_object(report)), file=out)
-    else:
-        _print(report, out)
-    return 0
+        folder = stack.enter_context(scratch(paths))
+        config = _config(settings, paths, wanted, folder, Printer(out, err, quiet=True))
+        run = Run(Rig(config, folder, inbox, engine_factory), wanted, _flags(config))
+        with catch_signals(inbox):
+            try:
+                run.go(progress.show)
+            finally:
+                progress.end()
+        report = run.report()
+        if report is not None:
+            tell(report, target=target, json=asked.json, out=out)
+    if run.failure is not None:
+        raise run.failure
+    return INTERRUPTED if run.interrupted else 0
 
 
-def _config(settings: Settings, model: Path, paths: Paths) -> EngineConfig:
-    """The settings' engine, without what only a chat needs."""
+def _fidelity(
+    asked: Asked,
+    wanted: Wanted,
+    settings: Settings,
+    paths: Paths,
+    out: TextIO,
+    err: TextIO,
+    engine_factory: EngineFactory,
+) -> int:
+    """The whole report of it, on any text."""
+    if len(wanted.threads) > 1 or "ctx_size" in settings.given:
+        flag = "--ctx-size" if len(wanted.threads) < 2 else "more than one number of threads"
+        raise UsageError(f"{flag} means nothing to kvchat bench fidelity", "kvchat bench --help")
+    chosen = asked.types is not None or wanted.pairs != PAIRS
+    return run_fidelity(
+        replace(settings, threads=wanted.threads[0]) if wanted.threads else settings,
+        paths,
+        chat=asked.chat,
+        text_file=asked.text,
+        depths_text=asked.depths,
+        pairs=wanted.pairs if chosen else FIDELITY_PAIRS,
+        json=asked.json,
+        out=out,
+        err=err,
+        engine_factory=engine_factory,
+    )
+
+
+def _config(settings: Settings, paths: Paths, wanted: Wanted, folder: Path, printer: Printer) -> EngineConfig:
+    """The settings' engine on a store of its own, with a context that is large enough for what is wanted."""
+    models = find_files(paths, drop_in_folders(settings.model_folders))
+    model = choose_model(settings, models, None, None).path
+    settings = named_draft(settings, models) if "drafts" in wanted.parts else replace(settings, model_draft=None)
     config = engine_config(settings, model, paths)
-    return replace(config, context=_CONTEXT, type_k="f16", type_v="f16", kv_folder=None, draft_path=None)
+    context = config.context or wanted.context(subject_at(model).geometry.context_trained)
+    type_k, type_v = wanted.pairs[0]
+    threads = wanted.threads[0] if wanted.threads else config.threads
+    config = replace(
+        config,
+        context=context,
+        type_k=type_k,
+        type_v=type_v,
+        threads=threads,
+        kv_folder=str(folder / "kv"),
+        kv_budget=0,
+        kv_type_disk="same",
+    )
+    return fitted(config, settings, new=False, note=printer.note, anyway=lambda _: False)
 
 
-def _read(file: Path) -> str:
-    try:
-        size = file.stat().st_size
-        text = file.read_text("utf-8", "replace") if size <= _LARGEST_TEXT else ""
-    except OSError as error:
-        raise KvchatError(f"{file} cannot be read: {error.strerror}", "--text takes a file of plain text") from None
-    if size > _LARGEST_TEXT:
-        raise KvchatError(f"{file} is larger than {_LARGEST_TEXT >> 20} MiB", "a few pages of text are enough")
-    return text
+def _flags(config: EngineConfig) -> dict[str, Any]:
+    """What of the configuration is chosen otherwise than usual."""
+    usual = EngineConfig(config.model_path)
+    known = {"model_path", "context", "type_k", "type_v", "threads", "kv_folder", "draft_path"}
+    return {
+        each.name: value if isinstance(value := getattr(config, each.name), (str, int, float)) else repr(value)
+        for each in fields(config)
+        if each.name not in known and getattr(config, each.name) != getattr(usual, each.name)
+    }
 
 
-def _ids(store: ChatStore, head: str | None, key: str) -> tuple[int, ...]:
-    """Token ids of the branch, up to the first message whose are not known."""
-    known = store.known_ids(head, key) if head is not None else {}
-    ids: list[int] = []
-    for message in store.path(head):
-        stored = known.get(message.id)
-        if stored is None or stored.ids is None:
-            break
-        ids += stored.ids
-    if not ids:
-        raise KvchatError(
-            "this chat has no tokens of this model", "have it answer there first, or measure on a text: --text FILE"
-        )
-    return tuple(ids)
+class _Inbox(Inbox):
+    """Events and signals, as `Rig` wants them."""
 
+    def post(self, event: Event) -> None:
+        """From the engine."""
+        self.put(event)
 
-def _ready(inbox: Inbox) -> Ready | None:
-    """The loaded model; None when somebody interrupts. KvchatError when there will be none."""
-    while True:
-        match inbox.next():
-            case Interrupt():
-                return None
-            case Ready() as ready:
-                return ready
-            case LoadFailed(failure=failure):
-                raise KvchatError(failure.message, failure.hint)
-
-
-def _wait(inbox: Inbox, err: TextIO) -> FidelityReport | None:
-    """The report; None when somebody interrupts."""
-    progress = _Progress(err)
-    watch = Watch(_TURN, progress.show)
-    try:
-        while not watch.over:
-            item: Event | Interrupt | KvchatError = inbox.next()
-            if isinstance(item, Interrupt):
-                return None
-            if isinstance(item, KvchatError):
-                raise item
-            watch.take(item)
-    finally:
-        progress.end()
-    return watch.report
-
-
-class _Progress:
-    """One line on a terminal, in place; nothing elsewhere."""
-
-    def __init__(self, err: TextIO) -> None:
-        self._err = err
-        self._shown = ""
-
-    def show(self, done: int, total: int) -> None:
-        line = f"measuring: {done / max(1, total):.0%} of {total:,} tokens"
-        if self._err.isatty() and line != self._shown:
-            print(f"\r{line}", end="", file=self._err, flush=True)
-            self._shown = line
-
-    def end(self) -> None:
-        if self._shown:
-            print(f"\r{' ' * len(self._shown)}\r", end="", file=self._err, flush=True)
-
-
-def _print(report: FidelityReport, out: TextIO) -> None:
-    print(clean_line(about(report)), file=out)
-    for depth in depths(report):
-        print(f"\n{heading(report, depth)}", file=out)
-        rows = [cells(row, at) for row in report.rows for at in row.depths if at.depth == depth]
-        print_table(COLUMNS, rows, out, numbers=COLUMNS[1:])
-    drawn = {name_of(row): curve(row, _WIDTH) for row in report.rows if row.curve}
-    if drawn:
-        print(f"\n{SCALE}", file=out)
-        width = max(map(len, drawn))
-        for name, line in drawn.items():
-            print(f"{name:<{width}}  {line}", file=out)
-    for refusal in report.refused:
-        print(f"note: {clean(refusal)}", file=out)
-    print(f"\nmeasured in {report.seconds:,.0f} s", file=out)
+    def take(self, seconds: float) -> Event | None:
+        """See `Events`."""
+        try:
+            item = self.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if isinstance(item, Interrupt):
+            raise Stopped
+        if isinstance(item, KvchatError):
+            raise item
+        return item

@@ -16,9 +16,10 @@ from kvchat.backend.values import Usage
 from kvchat.chats.types import Message
 from kvchat.conversation import read_usage
 from kvchat.conversation.draft_words import accepted_share
+from kvchat.plotting import Series
 from kvchat.ui.inspector_context import ORIGINS
 from kvchat.ui.meters import shortened
-from kvchat.ui.plot import Series, plot
+from kvchat.ui.plot import plot
 from kvchat.ui.wording import duration, read_ahead_words, source
 
 ENDINGS = {"cancelled": "stopped", "length": "token limit", "context": "context full", "died": "engine died"}

@@ -11,9 +11,10 @@ from textual.content import Content
 
 from kvchat.backend.fidelity import FidelityReport, FidelityRow, Pair
 from kvchat.bench.fidelity_text import COLUMNS, about, cells, depths, heading, name_of
+from kvchat.plotting import Series
 from kvchat.ui.display import display_line
 from kvchat.ui.meters import bar, shortened
-from kvchat.ui.plot import Series, plot
+from kvchat.ui.plot import plot
 from kvchat.ui.wording import duration
 
 MIB = 2**20
