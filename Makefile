@@ -16,7 +16,7 @@ run: $(VENV)/installed-run
 	$(BIN)/kvchat $(ARGS)
 
 test: $(VENV)/installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .

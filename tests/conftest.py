@@ -2,21 +2,57 @@
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import importlib.util
 import os
+import re
+import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from kvchat.backend import local
+from kvchat.machine import free_memory, logical_cores
+
 # Helpers that several folders share (fake_backend, tiny) lie beside this file.
 sys.path.insert(0, str(Path(__file__).parent))
+from nursery import Nursery
+
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as kvchat.backend.environment has it, for probes that are started
 
 
+SHARED_MEMORY = Path("/dev/shm")  # Linux only
+MOST_WORKERS = 8
+ROOM = 6 << 30  # bytes; a run has never needed a quarter of it
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Once for all workers: what a thousand processes would do each for itself.
+
+    The tests' folders lie in memory where it has room: on a disk a third of a run is waiting for fsync. Python may have
+    been told to write no bytecode (PYTHONDONTWRITEBYTECODE): then each process would compile kvchat anew.
+    """
+    if hasattr(config, "workerinput"):
+        return
+    if SHARED_MEMORY.is_dir() and min(shutil.disk_usage(SHARED_MEMORY).free, free_memory() or 0) >= ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
+    here = Path(__file__).parent
+    compileall.compile_dir(here.parent / "kvchat", quiet=2)
+    compileall.compile_dir(here / "tiny", quiet=2)
+    compileall.compile_dir(here, maxlevels=0, rx=re.compile("test_"), quiet=2)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """More workers than cores: for a third of their time tests wait for something."""
+    return min(MOST_WORKERS, logical_cores() * 3 // 2)
+
+
 @pytest.fixture(autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder that holds everything that kvchat reads and writes in this test."""
     for name in list(os.environ):
         if name.startswith(("KVCHAT_", "LLAMA_", "XDG_", "HF_", "HUGGINGFACE_")) or name in ("COLUMNS", "LINES"):
@@ -25,7 +61,23 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("KVCHAT_HOME", str(folder))
     monkeypatch.setenv("HOME", str(folder))  # where other programs would have their models
     monkeypatch.setenv("OLLAMA_MODELS", str(folder / "no-ollama"))  # else that of the machine, too
-    return folder
+    # Threads wait for each other in a loop: several engines on the same cores burn many times what one thread needs.
+    monkeypatch.setenv("KVCHAT_THREADS", "1")
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)  # pytest looks at all that are left before it makes another one
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture
+def engines_by_fork(monkeypatch: pytest.MonkeyPatch, nursery: Nursery) -> None:
+    """Engines that are started in this process come from the nursery, which takes half a second less for each."""
+    monkeypatch.setattr(local, "start_process", nursery.start)
 
 
 @pytest.fixture(scope="session")

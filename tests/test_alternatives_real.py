@@ -78,7 +78,7 @@ class Running:
 
 
 @pytest.fixture
-def start(home: Path, smollm2: Path) -> Iterator[Callable[[], Running]]:
+def start(home: Path, smollm2: Path, engines_by_fork: None) -> Iterator[Callable[[], Running]]:
     """Starts a program; the one before is closed then."""
     running: list[Running] = []
 

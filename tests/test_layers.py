@@ -24,6 +24,7 @@ OPEN = {"kvchat"} | {
         "fenced",
         "paths",
         "machine",
+        "plotting",
         "reasoning",
         "config",
         "config_hardware",
@@ -31,6 +32,7 @@ OPEN = {"kvchat"} | {
         "config_remote",
         "config_values",
         "config_write",
+        "leftovers",
     )
 }
 PROTOCOL = "kvchat.backend.protocol"
@@ -44,7 +46,9 @@ ROOMS: dict[str, set[str]] = {
     "kvchat.clean": set(),
     "kvchat.fenced": set(),
     "kvchat.paths": set(),
+    "kvchat.leftovers": set(),
     "kvchat.machine": set(),
+    "kvchat.plotting": set(),
     "kvchat.reasoning": set(),
     "kvchat.config_values": set(),
     "kvchat.config_hardware": {CHOICES},
@@ -89,7 +93,13 @@ ROOMS: dict[str, set[str]] = {
         "kvchat.kv",
     },
     "kvchat.bench": {"kvchat.backend", "kvchat.kv", "kvchat.formats"},
-    "kvchat.arguments": {"kvchat.arguments_chat", "kvchat.arguments_hardware", "kvchat.arguments_meaning"},
+    "kvchat.arguments": {
+        "kvchat.arguments_bench",
+        "kvchat.arguments_chat",
+        "kvchat.arguments_hardware",
+        "kvchat.arguments_meaning",
+    },
+    "kvchat.arguments_bench": set(),
     "kvchat.arguments_chat": set(),
     "kvchat.arguments_meaning": set(),
     "kvchat.arguments_hardware": set(),

@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that it runs where nothing of this folder is.
+"""The wheel: what is in it, that it runs where nothing of this folder is, and that the sources pack into the same.
 
 What it depends on comes from the environment of the tests: nothing is fetched.
 """
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,12 +28,16 @@ def run(command: Sequence[str | Path], *, cwd: Path, **environ: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=ROOT)
+def build(target: str, source: Path, folder: Path) -> Path:
+    """Pack the sources of a folder as "wheel" or "sdist"; the file."""
+    run([sys.executable, "-m", "hatchling", "build", "-t", target, "-d", folder], cwd=source)
     (found,) = folder.iterdir()
     return found
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 def test_everything_is_in_it_and_nothing_else(wheel: Path) -> None:
@@ -54,6 +59,16 @@ def test_everything_is_in_it_and_nothing_else(wheel: Path) -> None:
         "data/share/applications/kvchat.desktop",
         "data/share/icons/hicolor/scalable/apps/kvchat.svg",
     }
+
+
+def test_the_packed_sources_make_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    packed = build("sdist", ROOT, tmp_path / "packed")
+    with tarfile.open(packed) as sources:
+        sources.extractall(tmp_path / "sources", filter="data")
+    (source,) = (tmp_path / "sources").iterdir()
+    again = build("wheel", source, tmp_path / "again")
+    assert set(zipfile.ZipFile(again).namelist()) == set(zipfile.ZipFile(wheel).namelist())
+    assert (source / "docs" / "app.md").is_file(), "pages that the README links to come along"
 
 
 def test_it_runs_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The README tells of every module, and of none that is not there."""
+"""docs/modules.md tells of every module, and of none that is not there."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import kvchat
 
 PACKAGE = Path(kvchat.__file__).parent
-README = PACKAGE.parent / "README.md"
+PAGE = PACKAGE.parent / "docs" / "modules.md"
 
 
 def listed() -> set[str]:
-    """Paths of the modules in the tree of the README, relative to the package."""
-    tree = README.read_text(encoding="utf-8").partition("\nkvchat/\n")[2].partition("\nmodels/")[0]
+    """Paths of the modules in the tree of the page, relative to the package."""
+    tree = PAGE.read_text(encoding="utf-8").partition("\nkvchat/\n")[2].partition("\nmodels/")[0]
     found, folder = set(), ""
     for line in tree.splitlines():
         match = re.match(r"(?P<indent> +)(?P<name>\S+)", line)

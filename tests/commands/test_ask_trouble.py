@@ -117,7 +117,7 @@ def test_a_full_context_is_said(ask: Callable[..., Asked], engine: ScriptedEngin
 
 
 def test_chats_that_cannot_be_opened(ask: Callable[..., Asked], engine: ScriptedEngine, paths: Paths) -> None:
-    paths.chats_db.write_bytes(b"no database " * 100)
+    paths.chats_db.mkdir()
     with pytest.raises(KvchatError):
         ask("x")
     assert engine.requests == []  # nothing is computed for words that are not kept
@@ -139,6 +139,19 @@ def test_an_answer_that_cannot_be_saved_is_on_stdout_and_an_error(
     assert (json.loads(written)["text"] if as_json else written) == ("Hello there." if as_json else "Hello there.\n")
     assert "note: the disk is full" in asked.err.getvalue()
     assert kept(paths)[-1].finish is None
+
+
+def test_a_model_that_takes_long_to_load(
+    ask: Callable[..., Asked], engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who watches is told, once."""
+    engine.begin = [Loading(0.25), Loading(0.5), make_ready(name="first")]
+    monkeypatch.setattr("kvchat.commands.turn.SLOW_LOAD", 0.0)
+    asked = Asked()
+    asked.err = Terminal()
+    assert ask("x", asked=asked).err.getvalue().splitlines()[0] == "note: the model is being loaded (25%)"
+    assert asked.err.getvalue().count("is being loaded") == 1
+    assert ask("x").err.getvalue() == ""
 
 
 # ------------------------------------------------------------------ interrupts

@@ -137,10 +137,18 @@ def test_show_of_an_unknown_chat(paths: Paths) -> None:
     assert "Older" in caught.value.hint
 
 
-def test_a_damaged_file(paths: Paths) -> None:
-    paths.chats_db.write_text("not a database at all, not a database at all" * 50)
-    with pytest.raises(KvchatError, match="not a chat database"):
-        ls(paths)
+def test_a_damaged_file(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
+    """What became of it is a note on stderr: stdout is what was asked for."""
+    fill(paths)
+    before = ls(paths)
+    with paths.chats_db.open("r+b") as file:
+        file.write(b"no header " * 10)
+    assert ls(paths) == before
+    said = capsys.readouterr().err
+    assert said.startswith("note: ")
+    assert "chats.db.damaged-" in said
+    assert ls(paths) == before
+    assert capsys.readouterr().err == ""
 
 
 # ------------------------------------------------------------------ search

@@ -56,6 +56,7 @@ CASES = [
     (("ask", "-ctk", "q"), {"q8_0", "q4_0"}),
     (("ask", "--overflow", "s"), {"stop", "shift", "sinks", "summarize"}),
     (("kv", "transcode", "--to", "iq"), {"iq4_nl"}),
+    (("bench", "re"), {"restore", "resume"}),
     (("completions", ""), set(SHELLS)),
 ]
 

@@ -8,6 +8,15 @@ from pathlib import Path
 import pytest
 from driver import Driver
 
+PROGRAMS = {"test_engine_process"}  # modules whose engines are started as the app starts them
+
+
+@pytest.fixture(autouse=True)
+def by_fork(request: pytest.FixtureRequest) -> None:
+    """Except those of module fixtures."""
+    if request.module.__name__ not in PROGRAMS:
+        request.getfixturevalue("engines_by_fork")
+
 
 @pytest.fixture
 def start(tmp_path: Path, smollm2: Path) -> Iterator[Callable[..., Driver]]:

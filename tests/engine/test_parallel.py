@@ -80,7 +80,7 @@ def test_two_chats_with_secrets_do_not_hear_each_other(tmp_path, smollm2):
 
 def test_answers_that_outgrow_the_context_together_come_to_their_ends(tmp_path, smollm2):
     """Whoever gives its cells up has them again, and nothing is read anew."""
-    found = play(tmp_path, smollm2, "crowded", EXACT | {"context": 512})
+    found = play(tmp_path, smollm2, "crowded", EXACT | {"context": 256})
     turns = [found[name] for name in "abc"]
     assert sum(turn["beside"]["usage"]["cells"] for turn in turns) > found["cells"]
     assert any(turn["beside"]["waits"] for turn in turns)
@@ -112,7 +112,7 @@ def test_a_long_prompt_is_read_beside_an_answer(tmp_path, smollm2):
     found = play(tmp_path, smollm2, "reading", EXACT)
     for favour, told in found.items():
         assert told["a"]["failure"] is told["b"]["failure"] is None
-        assert len(told["a"]["ids"]) <= 120
+        assert len(told["a"]["ids"]) <= 48
         together = [batch for batch in told["batches"] if len(batch) == 2]
         assert all(batch[0] == 1 for batch in together)  # a token of the answer is in every one of them
         most = max(sum(batch) for batch in together)

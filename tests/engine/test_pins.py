@@ -116,7 +116,7 @@ def test_the_chat_that_is_open_stays_in_memory(start, smollm2):
 
 def test_a_turn_goes_first_and_the_rest_is_computed_after_it(start, smollm2):
     driver = start(smollm2, context=2048)
-    system = SYSTEM * 6
+    system = SYSTEM * 3
     driver.engine.pin(Pin("p", NAME, system, CLOCK))
     while not isinstance(told := driver.until(Pinning)[-1], Pinning) or told.done == 0:
         pass
@@ -210,7 +210,7 @@ def test_another_cache_type_is_computed_for_itself(start, smollm2, tmp_path):
 
 def test_one_that_is_being_computed_goes_on_in_another_configuration(start, smollm2):
     driver = start(smollm2, context=2048)
-    driver.engine.pin(Pin("p", NAME, SYSTEM * 6, CLOCK))
+    driver.engine.pin(Pin("p", NAME, SYSTEM * 3, CLOCK))
     driver.until(Pinning)
     driver.engine.configure(replace(driver.engine.config, type_k="q8_0", type_v="q8_0"))
     (told,) = [event for event in driver.until(Pinned) if isinstance(event, Pinned)]

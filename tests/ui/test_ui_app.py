@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ui_fakes import lines, room, sees, send, shown, stage, status, until
 from kvchat.backend.protocol import EngineDied, LoadFailed, TurnFinished
 from kvchat.backend.values import Failure, Usage
 from kvchat.chats.store import ChatStore
+from kvchat.chats.types import Message
 from kvchat.config import Settings
 from kvchat.ui.background_question import AnswersRunning
 from kvchat.ui.help import Help
@@ -188,8 +190,42 @@ async def test_an_unwritable_folder_gives_the_text_back(home: Path) -> None:
 
 
 async def test_a_broken_database_gives_the_text_back(home: Path) -> None:
-    (home / "chats.db").write_bytes(b"not a database, but long enough to be taken for one" * 100)
+    (home / "chats.db").mkdir()
     await _disk_error(home)
+
+
+def _spoil(file: Path) -> None:
+    """A page goes bad that the next message needs, while somebody has the file open."""
+    with closing(sqlite3.connect(file)) as other:
+        (page,) = other.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_messages_1'"
+        ).fetchone()
+        other.execute("UPDATE chats SET model = model")  # nobody trusts the pages that he remembers then
+        other.commit()
+        other.execute("PRAGMA wal_checkpoint (TRUNCATE)")
+    with file.open("r+b") as opened:
+        opened.seek((page - 1) * 4096)
+        opened.write(b"\xa5" * 4096)
+
+
+async def test_a_page_that_goes_bad_gives_the_text_back(home: Path) -> None:
+    """It is told, the app goes on with what is on the screen, and the next start has all that was said."""
+    with stage(home, turn_events) as on:
+        async with on.app().run_test(size=(120, 40)) as pilot:
+            await send(pilot, "first words")
+            await sees(pilot, "first 0.60 s")
+            assert on.store.run(ChatStore.latest).result() is not None  # all that came before is written
+            _spoil(home / "chats.db")
+            await send(pilot, "precious words")
+            await sees(pilot, "not sent:")
+            await sees(pilot, "is damaged")
+            await until(pilot, lambda: room(pilot).prompt.text == "precious words")
+            assert "first words" in shown(pilot)
+            assert len(on.engine.requests) == 1
+    with closing(ChatStore(home / "chats.db")) as store:
+        (remark,) = store.remarks
+        assert "1 chat with 2 messages could be read" in remark
+        assert [message.text for message in store.path(store.chats()[0].chat.head)] == ["first words", "Hello there."]
 
 
 async def _disk_error(home: Path) -> None:
@@ -200,6 +236,24 @@ async def _disk_error(home: Path) -> None:
             assert room(pilot).prompt.text == "precious words"
             assert "▌ precious" not in shown(pilot)
             assert on.engine.requests == []
+
+
+async def test_a_chat_that_goes_on_in_another_app(home: Path) -> None:
+    """It is said where the person looks, and what was said there is one key away."""
+    with stage(home, turn_events) as on:
+        async with on.app().run_test(size=(120, 40)) as pilot:
+            await send(pilot, "Begin")
+            await sees(pilot, "first 0.60 s")
+            chat, parent = room(pilot).conversation.chat, room(pilot).conversation.messages[-1].id
+            assert on.store.run(ChatStore.latest).result() is not None  # all that came before is written
+            with closing(ChatStore(home / "chats.db")) as other:
+                other.add_turn(chat, [Message("there", chat.id, parent, "user", "Said there", 9.0, "")])
+            await send(pilot, "Said here")
+            await sees(pilot, "this chat went on in another kvchat")
+            mine = room(pilot).conversation.messages[2]
+            assert mine.text == "Said here"
+            assert room(pilot).conversation.siblings(mine.id) == ("there", mine.id)
+            assert on.store.run(ChatStore.get, chat.id).result().head == room(pilot).conversation.chat.head
 
 
 async def test_a_locked_database_does_not_lock_the_screen(home: Path) -> None:

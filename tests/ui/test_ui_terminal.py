@@ -10,6 +10,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -363,3 +364,31 @@ def test_a_screen_that_is_left_at_once(start: Start, keys: bytes) -> None:
     leave_for_the_chat(terminal)
     terminal.send(b"still here\r")
     terminal.wait_for("echo 'still here'")
+
+
+def test_two_apps_on_one_chat(home: Path, start: Start) -> None:
+    """Both go on from the same message: each has all that it said, the one that finds it out says so."""
+    here = start()
+    here.send(b"Begin\r")
+    answered(here, "echo 'Begin'")
+    here.wait_until(lambda: ended(home) == 1, "the end of the answer on disk")
+    there = start("-c")
+    there.wait_for("echo 'Begin'")
+    there.send(b"There\r")
+    answered(there, "echo 'There'")
+    here.wait_until(lambda: ended(home) == 2, "the end of the answer on disk")
+    here.send(b"Here\r")
+    answered(here, "echo 'Here'")
+    here.wait_for("went on in another kvchat")
+    here.wait_until(lambda: ended(home) == 3, "the end of the answer on disk")
+    assert users(home) == ["Begin", "There", "Here"]
+    assert "locked" not in here.text() + there.text()
+    with closing(sqlite3.connect(home / "chats.db")) as chats:
+        said = "SELECT h.text FROM chats c JOIN messages r ON r.id = c.head JOIN messages h ON h.id = r.parent"
+        assert chats.execute(said).fetchall() == [("Here",)]
+
+
+def ended(home: Path) -> int:
+    """How many answers stand on the disk with their end."""
+    with closing(sqlite3.connect(home / "chats.db")) as chats:
+        return int(chats.execute("SELECT count(*) FROM messages WHERE finish = 'stop'").fetchone()[0])
