@@ -84,7 +84,7 @@ async def pictures(home: Path) -> None:
             for name, keys in (
                 ("inspector", ("f3",)),
                 ("settings", ("f2",)),
-                ("palette", ("ctrl+p", *"theme")),
+                ("palette", ("ctrl+p", *"cache")),
                 ("browse", ("ctrl+o", "k", "k")),
             ):
                 await pilot.press(*keys)

@@ -38,7 +38,21 @@ before all but flags. `kvchat paths` says where the file is; a mistake in it is 
 those of the flag: of `--no-mmap` and its like the key is without the `no`, and takes `false`.
 
 Sizes are such as `8GiB` or `500M`; yes and no are `true` and `false` in the file, also `on`, `off`, `yes`, `no`, `1`,
-`0` in a variable.
+`0` in a variable. Flags have llama.cpp's names where llama.cpp has them, but for `-c` and `-s`: the context size is
+`--ctx-size`, the seed is `--seed`. In the app ^S in the settings (F2) writes the file; what a chat has of its own is
+marked there, and Backspace gives it back to the default.
+
+```toml
+model = "SmolLM2"
+cache_type_k = "q8_0"            # K and V apart
+cache_type_v = "q8_0"
+kv_budget = "8GiB"
+model_draft = "SmolLM2-Q4"
+temp = 0.7
+theme = "paper"
+model_folders = ["/data/gguf"]
+lora = ["/data/style.gguf:0.8"]
+```
 """
 SETTINGS_END = """
 ## Servers
@@ -46,6 +60,19 @@ SETTINGS_END = """
 A table `[remote.NAME]` names a server that answers in place of a model of this machine: `url`, and as needed `model`,
 `key_env` (the variable that holds its key) or `keyring` (a service of the system's keyring). See
 [remote.md](remote.md). A variable of its own is `KVCHAT_REMOTE_KEY`, the key for `--remote URL`.
+
+## Presets
+
+A preset is a system prompt with a name: a Markdown file in `presets/` beside `config.toml`. `/preset` lists them,
+`/preset NAME` takes one for the chat, `/preset save NAME` keeps the chat's. It may carry sampling, above the text, with
+the names of `config.toml`:
+
+```
++++
+temp = 0.3
++++
+You are brief and exact.
+```
 
 ## Other variables
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import kvchat
+from kvchat.arguments_bench import add_bench_flags
 from kvchat.arguments_chat import add_chat_flags, add_offline, add_screen_flags
 from kvchat.arguments_hardware import add_hardware_flags, add_memory_flags, add_rope_flags
 from kvchat.arguments_meaning import MEANING
@@ -204,7 +205,7 @@ def _add_pin(pin: Parser) -> None:
     words = "a text file behind that, as a fenced block with its name; repeatable"
     pin.add_argument("--file", dest="files", metavar="FILE", action="append", help=words)
     pin.add_argument("--replace", action="store_true", help="in place of the one that is called so")
-    _add_engine_flags(pin)
+    _add_engine_flags(pin, remote=False)
     group = pin.add_argument_group("store")
     group.add_argument("--fit", metavar="ask|off", help="whether to ask before loading what does not fit")
     group.add_argument("--kv-budget", metavar="SIZE", help="most that the KV state may take on disk")
@@ -222,24 +223,16 @@ def _add_plan(plan: Parser) -> None:
     group.add_argument("-md", "--model-draft", metavar="DRAFT", help="a draft model beside it")
 
 
-def _add_bench(group: Parser) -> None:
-    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
-    words = "what other cache types do to a model's answers: divergence, agreement and perplexity against f16"
-    fidelity = _action(actions, "fidelity", words)
-    fidelity.add_argument("-m", "--model", metavar="MODEL", help="a GGUF file or the name of one")
-    fidelity.add_argument("-t", "--threads", metavar="N", help="threads, 0 for automatic")
-    fidelity.add_argument("-ngl", "--n-gpu-layers", metavar="N", help="layers on the GPU: a number, auto or all")
-    text = fidelity.add_mutually_exclusive_group()
-    text.add_argument("--chat", metavar="ID", help="measure on this chat")
-    text.add_argument("--text", metavar="FILE", help="measure on this text; without both, on one of our own")
-    fidelity.add_argument("--depths", metavar="N,N,...", help="after how many tokens it is told: 256,1024,4096")
-    fidelity.add_argument("--types", metavar="K/V,...", help="cache types, such as q8_0,q8_0/q4_0")
+def _add_bench(bench: Parser) -> None:
+    _add_json(bench)
+    add_bench_flags(bench)
+    _add_engine_flags(bench, remote=False)
 
 
 def _add_doctor(doctor: Parser) -> None:
     doctor.usage = "kvchat doctor [FLAGS]"
     _add_json(doctor)
-    _add_engine_flags(doctor)
+    _add_engine_flags(doctor, remote=False)
 
 
 def _add_completions(parser: Parser) -> None:
@@ -270,11 +263,13 @@ def _add_opening_flags(parser: Parser) -> None:
     group.add_argument("--chat", metavar="ID", help="go on with this chat")
 
 
-def _add_engine_flags(parser: Parser) -> None:
+def _add_engine_flags(parser: Parser, *, remote: bool = True) -> None:
+    """`remote`: also a server in place of a model of this machine."""
     group = parser.add_argument_group("model and cache (flags as in llama.cpp)")
     group.add_argument("-m", "--model", metavar="MODEL", help="a GGUF file or the name of one")
-    words = "a server that answers in its place: its URL, or a name of the settings; -m is then a model of it"
-    group.add_argument("--remote", metavar="URL|NAME", help=words)
+    if remote:
+        words = "a server that answers in its place: its URL, or a name of the settings; -m is then a model of it"
+        group.add_argument("--remote", metavar="URL|NAME", help=words)
     group.add_argument("-md", "--model-draft", metavar="DRAFT", help="a small model that drafts for it; none for none")
     _add_cache_flags(group)
     group.add_argument("-t", "--threads", metavar="N", help="threads, 0 for automatic")
@@ -307,7 +302,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "models": ("models: list, show, fetch, remove", _add_models),
     "kv": ("the KV cache on disk: list, check, pin, transcode", _add_kv),
     "plan": ("the memory that a model takes, and what fits", _add_plan),
-    "bench": ("what cache types cost in quality, measured on this machine", _add_bench),
+    "bench": ("how fast a model is here, and what cache types, reuse and drafts make of it", _add_bench),
     "paths": ("where settings, chats, models and KV pages are", _add_json),
     "doctor": ("what this build and machine can do", _add_doctor),
     "completions": ("what bash, zsh or fish needs to complete these words", _add_completions),

@@ -6,21 +6,8 @@ has no effect.
 
 from __future__ import annotations
 
-from kvchat.config_hardware import HARDWARE_OPTIONS
-from kvchat.config_options import BY_KEY
+from kvchat.config_options import BY_KEY, ENGINE_KEYS
 
-ENGINE_KEYS = (
-    "model",
-    "model_draft",
-    "ctx_size",
-    "cache_type_k",
-    "cache_type_v",
-    "flash_attn",
-    "n_gpu_layers",
-    "threads",
-    *(option.key for option in HARDWARE_OPTIONS),
-    *("parallel", "favour"),
-)
 PLAN_KEYS = (
     *("ctx_size", "cache_type_k", "cache_type_v", "flash_attn", "n_gpu_layers"),
     *("kv_offload", "batch_size", "ubatch_size", "lora", "parallel"),
@@ -45,7 +32,12 @@ MEANING: dict[str, frozenset[str]] = {
         )
     ),
     "plan": frozenset((*PLAN_KEYS, "name", "model_draft", "json")),
-    "bench": frozenset(("action", "model", "n_gpu_layers", "threads", "chat", "text", "depths", "types", "json")),
+    "bench": frozenset(
+        (
+            *(*ENGINE_KEYS, "parts", "json", "fit", "quick", "types", "depths", "repeat", "html"),
+            *("chat", "text"),
+        )
+    ),
     "paths": frozenset(("json",)),
     "completions": frozenset(("shell",)),
     "doctor": frozenset((*ENGINE_KEYS, "json")),

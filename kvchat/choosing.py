@@ -19,6 +19,7 @@ from kvchat.chats.prefixes import Prefix
 from kvchat.chats.types import Chat
 from kvchat.config import Settings, contradictory
 from kvchat.config_hardware import ROPE_FIELDS
+from kvchat.config_options import BY_KEY, ENGINE_KEYS
 from kvchat.config_remote import is_named, remote_named
 from kvchat.conversation import Conversation, EngineChoice, engine_choice
 from kvchat.errors import KvchatError, UsageError
@@ -100,6 +101,13 @@ def _remote_of(reference: str, settings: Settings) -> Remote:
             f"the server of this chat, {reference.removeprefix(REMOTE)}, is not in the settings",
             "--remote URL goes on there, -m NAME with a model of this machine",
         ) from error
+
+
+def without_effect(settings: Settings, remote: Remote) -> str:
+    """What is said of flags that choose how a model of this machine is run, where a server answers; "" without such."""
+    flags = [BY_KEY[key].flag.split("/")[-1] for key in ENGINE_KEYS if key != "model" and key in settings.given]
+    said = f"no effect on {remote.host}: {', '.join(flags)}; that is chosen where the server is started"
+    return said if flags else ""
 
 
 def known_remotes(settings: Settings) -> tuple[Remote, ...]:

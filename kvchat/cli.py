@@ -117,21 +117,27 @@ def _ask(given: argparse.Namespace) -> int:
 
 
 def _bench(given: argparse.Namespace) -> int:
-    paths = Paths.find(os.environ)
-    settings = _settings(given, paths)
-    from kvchat.commands.bench import run_fidelity
+    parts = getattr(given, "parts", [])
+    if parts[:1] in (["compare"], ["show"]):
+        return _kept_reports(given, parts[0], parts[1:])
+    from kvchat.commands.bench import Asked, run_bench
 
-    return run_fidelity(
-        settings,
-        paths,
-        chat=getattr(given, "chat", None),
-        text_file=getattr(given, "text", None),
-        depths_text=getattr(given, "depths", None),
-        types_text=getattr(given, "types", None),
-        json=hasattr(given, "json"),
-        out=sys.stdout,
-        err=sys.stderr,
-    )
+    words = ("types", "threads", "depths", "repeat", "html", "chat", "text")
+    said = {name: vars(given).pop(name, None) for name in words}  # --threads may be several here
+    asked = Asked(parts, quick=hasattr(given, "quick"), json=hasattr(given, "json"), **said)
+    paths = Paths.find(os.environ)
+    return run_bench(asked, _settings(given, paths), paths, out=sys.stdout, err=sys.stderr)
+
+
+def _kept_reports(given: argparse.Namespace, action: str, files: Sequence[str]) -> int:
+    from kvchat.commands.bench_kept import run_compare, run_show
+
+    if vars(given).keys() - {"command", "parts", "json"} - ({"html"} if action == "show" else set()):
+        raise UsageError(f"kvchat bench {action} takes files and --json", "kvchat bench --help")
+    json = hasattr(given, "json")
+    if action == "show":
+        return run_show(files, html=getattr(given, "html", None), json=json, out=sys.stdout)
+    return run_compare(files, json=json, out=sys.stdout)
 
 
 def _doctor(given: argparse.Namespace) -> int:

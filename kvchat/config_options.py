@@ -218,3 +218,16 @@ OPTIONS: tuple[Option, ...] = (
     Option("remote", read_remote, "--remote"),
 )
 BY_KEY = {option.key: option for option in OPTIONS}
+# What an engine process is started with. A server that answers in its place was started with values of its own.
+ENGINE_KEYS = (
+    "model",
+    "model_draft",
+    "ctx_size",
+    "cache_type_k",
+    "cache_type_v",
+    "flash_attn",
+    "n_gpu_layers",
+    "threads",
+    *(option.key for option in HARDWARE_OPTIONS),
+    *("parallel", "favour"),
+)

@@ -35,6 +35,7 @@ from kvchat.conversation.overflow_words import cannot_evict
 from kvchat.conversation.samplings import differing
 from kvchat.conversation.too_long import larger_context
 from kvchat.errors import INTERRUPTED, KvchatError, UsageError
+from kvchat.leftovers import tidy
 from kvchat.library.find import drop_in_folders, find_files
 from kvchat.paths import Paths, close_to_others, ensure_private
 
@@ -77,7 +78,7 @@ def run_ask(
         stack.callback(_say_unsaved, inbox, printer)
         store = StoreThread(None if settings.incognito else paths.chats_db, inbox.put)
         stack.callback(store.close)
-        for remark in (*close_to_others(paths), *store.run(lambda opened: opened.remarks).result()):
+        for remark in (*close_to_others(paths), *tidy(paths), *store.run(lambda opened: opened.remarks).result()):
             printer.note(remark)
         old = _chat(store, chat, continue_last or resume)
         models = find_files(paths, drop_in_folders(settings.model_folders))
@@ -102,6 +103,8 @@ def run_ask(
                 outcome = several.run()
             else:
                 (conversation.resume() if resume else conversation.submit(text)).result()
+                if conversation.went_on:
+                    printer.note(conversation.went_on)
                 outcome, summaries = watch_turn(conversation, config, inbox, printer)
             if old is not None and outcome.ready is not None:
                 _keep(choice, conversation, printer)

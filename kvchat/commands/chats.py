@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json as jsonlib
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import asdict
 from typing import TextIO
 
@@ -18,6 +17,7 @@ from kvchat.chats.store import ChatStore
 from kvchat.chats.trash import TRASH_DAYS
 from kvchat.chats.types import Chat, ChatSummary, Message, SearchHit
 from kvchat.clean import clean, clean_line
+from kvchat.commands.database import open_chats
 from kvchat.commands.table import print_table, time_text
 from kvchat.conversation import read_usage
 from kvchat.paths import Paths
@@ -35,7 +35,7 @@ _ENDS = {
 
 def run_ls(paths: Paths, *, json: bool, out: TextIO, trash: bool = False) -> int:
     """Print all chats, the last used first, or those in the trash, the last deleted first."""
-    with closing(ChatStore(paths.chats_db)) as store:
+    with open_chats(paths) as store:
         summaries = store.trashed() if trash else store.chats()
     if json:
         listed = [_named(summary.chat) | {"messages": summary.messages} for summary in summaries]
@@ -51,7 +51,7 @@ def run_ls(paths: Paths, *, json: bool, out: TextIO, trash: bool = False) -> int
 
 def run_show(paths: Paths, chat: str, *, json: bool, out: TextIO) -> int:
     """Print the branch of a chat, named by id, beginning of an id, or title, that was shown last."""
-    with closing(ChatStore(paths.chats_db)) as store:
+    with open_chats(paths) as store:
         found = store.resolve(chat)
         messages = store.path(found.head)
     if json:
@@ -63,7 +63,7 @@ def run_show(paths: Paths, chat: str, *, json: bool, out: TextIO) -> int:
 
 def run_search(paths: Paths, query: Sequence[str], *, json: bool, out: TextIO) -> int:
     """Print where the words of the query stand, the best match first."""
-    with closing(ChatStore(paths.chats_db)) as store:
+    with open_chats(paths) as store:
         hits = store.search(" ".join(query))
     if json:
         print(jsonlib.dumps([asdict(hit) for hit in hits], indent=2), file=out)
@@ -76,7 +76,7 @@ def run_search(paths: Paths, query: Sequence[str], *, json: bool, out: TextIO) -
 
 def run_rename(paths: Paths, chat: str, title: Sequence[str], *, json: bool, out: TextIO) -> int:
     """Give a chat another title."""
-    with closing(ChatStore(paths.chats_db)) as store:
+    with open_chats(paths) as store:
         before = store.resolve(chat)
         store.rename(before.id, " ".join(title))
         after = store.get(before.id)
@@ -86,7 +86,7 @@ def run_rename(paths: Paths, chat: str, title: Sequence[str], *, json: bool, out
 
 def run_rm(paths: Paths, chat: str, *, json: bool, out: TextIO) -> int:
     """Move a chat to the trash."""
-    with closing(ChatStore(paths.chats_db)) as store:
+    with open_chats(paths) as store:
         found = store.resolve(chat)
         store.trash(found.id)
         found = store.get(found.id)
@@ -97,7 +97,7 @@ def run_rm(paths: Paths, chat: str, *, json: bool, out: TextIO) -> int:
 
 def run_restore(paths: Paths, chat: str, *, json: bool, out: TextIO) -> int:
     """Take a chat out of the trash."""
-    with closing(ChatStore(paths.chats_db)) as store:
+    with open_chats(paths) as store:
         found = store.resolve(chat, trashed=True)
         store.restore(found.id)
         found = store.get(found.id)
@@ -116,7 +116,7 @@ def run_unpin(paths: Paths, chat: str, *, json: bool, out: TextIO) -> int:
 
 
 def _pin(change: Callable[[ChatStore, str], None], paths: Paths, chat: str, said: str, json: bool, out: TextIO) -> int:
-    with closing(ChatStore(paths.chats_db)) as store:
+    with open_chats(paths) as store:
         found = store.resolve(chat)
         change(store, found.id)
         found = store.get(found.id)

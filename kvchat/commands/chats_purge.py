@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json as jsonlib
 from collections.abc import Sequence
-from contextlib import closing
 from functools import partial
 from typing import TextIO
 
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Chat
 from kvchat.clean import clean_line
+from kvchat.commands.database import open_chats
 from kvchat.commands.table import size_text
 from kvchat.errors import KvchatError, UsageError
 from kvchat.kv.purge import Purged, purge
@@ -23,7 +23,7 @@ from kvchat.paths import Paths
 def run_purge(paths: Paths, chat: str, *, yes: bool, json: bool, out: TextIO, stdin: TextIO) -> int:
     """Remove one chat, from among the others or from the trash, after a question. KvchatError: there is none, or the
     answer was no."""
-    with closing(ChatStore(paths.chats_db)) as store:
+    with open_chats(paths) as store:
         found = _found(store, chat)
         if not yes:
             _ask(
@@ -39,7 +39,7 @@ def run_purge(paths: Paths, chat: str, *, yes: bool, json: bool, out: TextIO, st
 
 def run_empty_trash(paths: Paths, *, yes: bool, json: bool, out: TextIO, stdin: TextIO) -> int:
     """Remove all chats in the trash, after a question. KvchatError: the answer was no."""
-    with closing(ChatStore(paths.chats_db)) as store:
+    with open_chats(paths) as store:
         chats = [summary.chat for summary in store.trashed()]
         if chats and not yes:
             many = "the chat" if len(chats) == 1 else f"the {len(chats)} chats"

@@ -13,6 +13,7 @@ from typing import TextIO
 import shtab
 
 from kvchat.backend.choices import CACHE_TYPES, DISK_TYPES
+from kvchat.bench.wanted import PARTS
 from kvchat.config_values import shown
 from kvchat.errors import UsageError
 
@@ -54,5 +55,7 @@ def _offer(action: argparse.Action) -> None:
         action.choices = _TYPES.get(action.dest, CACHE_TYPES)
     elif said == "SHELL":
         action.choices = SHELLS
+    elif said == "PART":
+        action.choices = (*PARTS, "show", "compare")
     elif said in _FILES:
         action.complete = _FILES[said]  # type: ignore[attr-defined]  # what shtab looks for

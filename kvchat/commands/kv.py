@@ -4,12 +4,11 @@ engine. Pinned prefixes are listed by `prefixes`."""
 from __future__ import annotations
 
 import json as jsonlib
-from contextlib import closing
 from dataclasses import asdict
 from typing import TextIO
 
-from kvchat.chats.store import ChatStore
 from kvchat.clean import clean_line
+from kvchat.commands.database import open_chats
 from kvchat.commands.prefixes import drop_orphans, listed, print_listed, seconds_text, told
 from kvchat.commands.table import print_facts, print_table, size_text, time_text
 from kvchat.config import Settings
@@ -86,7 +85,7 @@ def run_gc(paths: Paths, settings: Settings, *, json: bool, out: TextIO) -> int:
     """Delete what the page store does not need, and what is beyond the budget, and print what went. Exit code 0.
     KvchatError when something cannot be deleted."""
     if paths.chats_db.exists():
-        with closing(ChatStore(paths.chats_db)) as store:
+        with open_chats(paths) as store:
             drop_orphans(paths.kv_folder, store)
     found = collect(paths.kv_folder, settings.kv_budget)
     if json:

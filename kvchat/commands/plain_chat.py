@@ -35,6 +35,7 @@ from kvchat.conversation import Conversation, Said
 from kvchat.conversation.prefixes import PinsInTheMaking
 from kvchat.conversation.too_long import larger_context
 from kvchat.errors import INTERRUPTED, KvchatError
+from kvchat.leftovers import tidy
 from kvchat.library.find import ModelFile, drop_in_folders, find_files
 from kvchat.paths import Paths, close_to_others, ensure_private
 
@@ -69,7 +70,8 @@ class PlainChat:
         self._stack.callback(self._say_unsaved)
         self.store = StoreThread(None if self._settings.incognito else self._paths.chats_db, self._inbox.put)
         self._stack.callback(self.store.close)
-        for remark in (*close_to_others(self._paths), *self.store.run(lambda opened: opened.remarks).result()):
+        about_files = (*close_to_others(self._paths), *tidy(self._paths))
+        for remark in (*about_files, *self.store.run(lambda opened: opened.remarks).result()):
             self._printer.note(remark)
         latest = self.store.run(ChatStore.latest).result()
         old = self.store.run(ChatStore.resolve, wanted).result() if wanted is not None else latest if last else None
@@ -163,6 +165,8 @@ class PlainChat:
         when somebody interrupts twice."""
         with catch_signals(self._inbox), self._catch_end():
             begin().result()
+            if self.conversation.went_on:
+                self._printer.note(self.conversation.went_on)
             outcome, _ = watch_turn(self.conversation, self.engine.config, self._inbox, self._printer)
         self._forget_interrupts()
         self._keep_choice()

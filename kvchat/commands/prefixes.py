@@ -8,7 +8,6 @@ from __future__ import annotations
 import json as jsonlib
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -16,6 +15,7 @@ from typing import TextIO
 from kvchat.chats.prefixes import Computation, Prefix
 from kvchat.chats.store import ChatStore
 from kvchat.clean import clean_line
+from kvchat.commands.database import open_chats
 from kvchat.commands.table import print_table, size_text
 from kvchat.kv.pinned import Held, held, one_of, unpin
 from kvchat.paths import Paths
@@ -45,7 +45,7 @@ def listed(paths: Paths) -> list[Listed]:
     """All prefixes by name, one entry for each of their computations."""
     if not paths.chats_db.exists():
         return []
-    with closing(ChatStore(paths.chats_db)) as store:
+    with open_chats(paths) as store:
         prefixes = store.prefixes.all()
     return entries(prefixes, held(paths.kv_folder) if prefixes else [])
 
@@ -115,7 +115,7 @@ def seconds_text(seconds: float) -> str:
 def run_unpin(paths: Paths, name: str, *, json: bool, out: TextIO) -> int:
     """Let a prefix go: its name, its text, and that its pages are kept. Chats on it keep its text. Exit code 0.
     KvchatError when there is none."""
-    with closing(ChatStore(paths.chats_db)) as store:
+    with open_chats(paths) as store:
         prefix = store.prefixes.find(name)
         drop_orphans(paths.kv_folder, store)
         pins = unpin(paths.kv_folder, prefix.id) if paths.kv_folder.is_dir() else 0

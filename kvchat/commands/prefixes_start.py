@@ -4,13 +4,11 @@ engine.
 
 from __future__ import annotations
 
-from contextlib import closing
-
 from kvchat.backend.protocol import Ready
 from kvchat.backend.values import Usage
 from kvchat.chats.prefixes import Prefix
-from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
+from kvchat.commands.database import open_chats
 from kvchat.config import Settings
 from kvchat.conversation.prefixes import not_computed
 from kvchat.errors import KvchatError, UsageError
@@ -28,7 +26,7 @@ def wanted_prefix(name: str | None, settings: Settings, paths: Paths, *, goes_on
         raise UsageError("a prefix has a system prompt of its own", "leave out --prefix or --system")
     if not paths.chats_db.exists():
         raise KvchatError(f'there is no prefix "{name}"', "`kvchat kv pin --name NAME` makes one")
-    with closing(ChatStore(paths.chats_db)) as store:
+    with open_chats(paths) as store:
         return store.prefixes.find(name)
 
 

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from kvchat.backend.values import EngineConfig, Remote
 from kvchat.chats.types import Chat
-from kvchat.choosing import as_before, choose_model, chosen_remote, for_model, with_draft
+from kvchat.choosing import as_before, choose_model, chosen_remote, for_model, with_draft, without_effect
 from kvchat.clean import clean_line
 from kvchat.commands.fitting import fitted
 from kvchat.config import Settings, engine_config
@@ -45,6 +45,8 @@ def configured(
     such server or model, or nobody wants what is doubtful all the same."""
     remote = chosen_remote(settings, chat)
     if remote is not None:
+        if said := without_effect(settings, remote):
+            note(said)
         config = engine_config(settings, Path(), paths).on(remote)
         return Start(replace(config, incognito_leaves=_may_leave(settings, remote, anyway)), settings)
     model = choose_model(settings, models, chat, latest)

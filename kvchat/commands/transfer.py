@@ -8,7 +8,6 @@ from __future__ import annotations
 import json as jsonlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -18,6 +17,7 @@ from kvchat.chats.export import Form, file_name, rendered, write_new, write_over
 from kvchat.chats.store import ChatStore
 from kvchat.chats.transfer import TakenIn
 from kvchat.clean import clean_line
+from kvchat.commands.database import open_chats
 from kvchat.errors import FormatError, UsageError
 from kvchat.formats.transcript import NAMES, Broken, Source, Transcript
 from kvchat.formats.transcript_read import LARGEST, read_transcripts
@@ -44,7 +44,7 @@ def run_export(
     if everything:
         return _export_all(paths, _form(form or "json"), target, json, out)
     chosen = _form(form or _SUFFIXES.get(Path(target or "").suffix.lower()) or ("json" if json else "md"))
-    with closing(ChatStore(paths.chats_db)) as store:
+    with open_chats(paths) as store:
         transcript = store.export(store.resolve(chat or "").id)
     text = rendered(transcript, chosen)
     if target is None or target == "-":
@@ -59,7 +59,7 @@ def run_export(
 def run_import(paths: Paths, names: Sequence[str], *, json: bool, out: TextIO) -> int:
     """Add the chats in these files; 1 when some of them could not be read."""
     reports: list[_Report] = []
-    with closing(ChatStore(paths.chats_db)) as store:
+    with open_chats(paths) as store:
         for path in _files(names):
             report = _Report(path)
             reports.append(report)
@@ -86,7 +86,7 @@ def _export_all(paths: Paths, form: Form, target: str | None, json: bool, out: T
         raise UsageError("--all needs a folder", "kvchat chats export --all -o FOLDER")
     folder = ensure_private(Path(target).expanduser())
     written: list[tuple[Transcript, Path]] = []
-    with closing(ChatStore(paths.chats_db)) as store:
+    with open_chats(paths) as store:
         for summary in store.chats():
             if summary.messages:
                 transcript = store.export(summary.chat.id)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import queue
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from types import FrameType
 from kvchat.backend.fidelity import Guarded
 from kvchat.backend.guarding import warning
 from kvchat.backend.journal import DRAFT, EXTRA_BUFFERS, FLASH, TYPES
-from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Ready, TextDelta, TurnFinished, Waits
+from kvchat.backend.protocol import EngineDied, Event, LoadFailed, Loading, Ready, TextDelta, TurnFinished, Waits
 from kvchat.backend.values import UNMET, CacheInfo, EngineConfig, Failure
 from kvchat.commands.printing import Printer
 from kvchat.conversation import Conversation
 from kvchat.errors import KvchatError
 
 _POLL = 0.5  # seconds; where a wait cannot be interrupted, a signal is seen between two waits
+SLOW_LOAD = 3.0  # seconds without an answer after which somebody who watches is told that the model is being loaded
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -109,6 +111,7 @@ class TurnWatch:
         self._failure: Failure | None = None
         self._interrupted = False
         self._died = False
+        self._began: float | None = time.monotonic()  # None: it was told why nothing comes
         self._broken: OSError | None = None
 
     def run(self) -> Outcome:
@@ -142,6 +145,9 @@ class TurnWatch:
 
     def _show(self, event: Event) -> None:
         match event:
+            case Loading(fraction=fraction) if self._began and time.monotonic() - self._began >= SLOW_LOAD:
+                self._began = None
+                self._printer.aside(f"note: the model is being loaded ({fraction:.0%})")
             case Ready():
                 self._ready = event
                 self._say_notes(event)

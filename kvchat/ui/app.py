@@ -20,6 +20,7 @@ from textual.binding import Binding, BindingType
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import INCOGNITO_GONE, StoreThread
 from kvchat.config import Settings
+from kvchat.leftovers import tidy
 from kvchat.paths import Paths, close_to_others
 from kvchat.ui.chat_screen import ChatScreen
 from kvchat.ui.desk import Desk
@@ -64,7 +65,7 @@ def run_app(
             opening = store.run(ChatStore.resolve, chat_id).result()
         _check_draft(settings, opening)
         engine.want(opening, latest)
-        remarks = (*close_to_others(paths), *store.run(lambda opened: opened.remarks).result())
+        remarks = (*close_to_others(paths), *tidy(paths), *store.run(lambda opened: opened.remarks).result())
         app = KvchatApp(desk, opening.id if opening else None, remarks)
         install()
         with owned_terminal(paths.log_file.with_name("app.log")):

@@ -31,6 +31,7 @@ from kvchat.ui.shelf import Shelf, Wish
 from kvchat.ui.wording import sentences
 
 if TYPE_CHECKING:
+    from kvchat.backend.values import Remote
     from kvchat.library.find import ModelFile
     from kvchat.ui.first_run import FirstChoice
     from kvchat.ui.inbox import News
@@ -82,11 +83,19 @@ class Engines:
         if found.draft_failure is not None:
             failure = found.draft_failure
             self._room.transcript.note(sentences(failure.message, failure.hint), "warning")
+        if found.remote is not None:
+            self._say_unused(found.remote)
         if found.chosen is not None or found.remote is not None or found.failure is not None:
             return
         self._room.progress.undecided()
         self._room.sync()
         self._ask_first()
+
+    def _say_unused(self, remote: Remote) -> None:
+        from kvchat.choosing import without_effect
+
+        if said := without_effect(self._room.desk.settings, remote):
+            self._room.transcript.note(sentences(said, ""), "warning")
 
     def _ask_first(self, wanted: Path | None = None) -> None:
         from kvchat.ui.first_run import FirstRun
