@@ -496,6 +496,21 @@ def test_a_failure_at_a_terminal_is_told_and_the_chat_goes_on(start: Start) -> N
     terminal.wait_for("echo 'hi'")
 
 
+def test_without_an_engine_no_chat_waits_for_one(start: Start) -> None:
+    """One that is begun after the engine was given up knows of it too, and another model can be tried."""
+    terminal = start()
+    terminal.send(b"!die\r")
+    terminal.wait_for("error: the engine was killed by SIGKILL")
+    for number, line in enumerate((b"one\r", b"/new\r", b"two\r", b"/open 1\r", b"three\r"), 3):
+        terminal.send(line)
+        terminal.wait_until(lambda number=number: prompts(terminal) == number, "the next prompt")  # type: ignore[misc]
+    assert terminal.text().count("error: it is not started again (take a smaller model)") == 3
+    terminal.send(b"/model first\r")
+    terminal.wait_until(lambda: prompts(terminal) == 8, "the next prompt")
+    terminal.send(b"four\r")
+    terminal.wait_for("echo 'four'")
+
+
 def test_a_request_to_end_ends_it(start: Start, paths: Paths) -> None:
     terminal = start()
     terminal.process.send_signal(signal.SIGTERM)

@@ -15,7 +15,7 @@ from typing import Self
 
 from kvchat.backend.client import EngineClient, EngineFactory
 from kvchat.backend.guarding import REFUTED
-from kvchat.backend.protocol import ConfigureFailed, LoadFailed, Pinned, Ready
+from kvchat.backend.protocol import ConfigureFailed, Event, LoadFailed, Loading, Pinned, Ready
 from kvchat.backend.values import EngineConfig, Remote, Usage
 from kvchat.chats.prefixes import Prefix
 from kvchat.chats.store import ChatStore
@@ -60,6 +60,7 @@ class PlainChat:
         self.engine: EngineClient
         self.models: Sequence[ModelFile] = ()
         self.conversation: Conversation
+        self._failed: LoadFailed | None = None  # there is no engine, and none will come by itself
         self.ending = False  # somebody wants the program to end
         self.was_incognito = settings.incognito  # there was something that is gone at the end
 
@@ -82,7 +83,7 @@ class PlainChat:
         config = configured(
             self._settings, self._paths, found, old, latest, note=self._printer.note, anyway=lambda *_: False
         ).config
-        self.engine = self._make(config, self._inbox.put, self._paths.state_folder, self._paths.log_file)
+        self.engine = self._make(config, self._hear, self._paths.state_folder, self._paths.log_file)
         if old is None:
             self.new()
         else:
@@ -122,6 +123,7 @@ class PlainChat:
             overflow=settings.overflow,
             new=Said(settings.new_draft, settings.new_overflow),
         )
+        self._tell_failure()
 
     def open(self, chat_id: str) -> None:
         """Another chat."""
@@ -138,6 +140,7 @@ class PlainChat:
             overflow=settings.overflow,
             new=Said(settings.new_draft, settings.new_overflow),
         ).result()
+        self._tell_failure()
 
     @property
     def remotes(self) -> tuple[Remote, ...]:
@@ -227,6 +230,7 @@ class PlainChat:
         """Go over to another model or cache, and wait until it is there; None: somebody did not want to wait.
         KvchatError: it cannot be had."""
         with catch_signals(self._inbox), self._catch_end():
+            self._catch_up()
             self.engine.configure(config)
             while True:
                 item = self._inbox.next()
@@ -261,6 +265,31 @@ class PlainChat:
         return done
 
     # ------------------------------------------------------------------ inside
+
+    def _hear(self, event: Event) -> None:
+        """On the engine's thread."""
+        match event:
+            case LoadFailed():
+                self._failed = event
+            case Loading() | Ready():
+                self._failed = None
+        self._inbox.put(event)
+
+    def _tell_failure(self) -> None:
+        """What a conversation that was not there cannot know."""
+        if self._failed is not None:
+            self.conversation.apply(self._failed)
+
+    def _catch_up(self) -> None:
+        """Take over what came after the last turn: that an engine is gone says nothing of the next one."""
+        while not self._inbox.empty():
+            match item := self._inbox.get_nowait():
+                case KvchatError():
+                    self._printer.problem(item)
+                case Interrupt():
+                    continue
+                case _:
+                    self.conversation.apply(item)
 
     @contextmanager
     def _catch_end(self) -> Iterator[None]:

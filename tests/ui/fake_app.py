@@ -1,7 +1,8 @@
 """The app with a fake engine, as a program to be run on a terminal. It echoes what it is told.
 
 A message "!noise" makes the engine write to descriptors 1 and 2 and print; "!evil" answers with what a terminal would
-obey; "!say" answers with what follows, a character at a time; "!slow" answers in many pieces, until it is stopped.
+obey; "!say" answers with what follows, a character at a time; "!slow" answers in many pieces, until it is stopped;
+"!die" ends the engine for good.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from fake_backend import delta, finished, make_ready, prompt_events
 
 from kvchat.backend.protocol import (
+    EngineDied,
     Event,
     Forecast,
     Forecasted,
     Generate,
+    LoadFailed,
     Preview,
     ReadAhead,
     Ready,
@@ -30,7 +33,7 @@ from kvchat.backend.protocol import (
     Warm,
     Warmed,
 )
-from kvchat.backend.values import EngineConfig
+from kvchat.backend.values import EngineConfig, Failure
 from kvchat.config import Settings
 from kvchat.paths import Paths
 from kvchat.ui.app import run_app
@@ -95,6 +98,9 @@ class Engine:
                 pieces = [EVIL]
             case "!slow":
                 pieces = [f"piece {number}\n" for number in range(5_000)]
+            case "!die":
+                self._die(request)
+                return
             case _ if text.startswith("!say "):
                 pieces = list(text.removeprefix("!say "))
             case _:
@@ -106,6 +112,12 @@ class Engine:
             self._post(delta(request, piece))
             time.sleep(0.002)
         self._post(finished(request))
+
+    def _die(self, request: Generate) -> None:
+        self.ready = None
+        self._post(EngineDied("the engine was killed by SIGKILL", (), restarting=False))
+        self._post(finished(request, "died", Failure("the engine was killed by SIGKILL", "/continue goes on")))
+        self._post(LoadFailed(Failure("it is not started again", "take a smaller model")))
 
 
 if __name__ == "__main__":
