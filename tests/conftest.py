@@ -26,7 +26,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as kvchat.backend.environm
 
 SHARED_MEMORY = Path("/dev/shm")  # Linux only
 MOST_WORKERS = 8
-ROOM = 6 << 30  # bytes; a run has never needed a quarter of it
+ROOM = 6 << 30  # bytes; of a run that takes one or two, Gemma 3 alone is 240 MB for each worker
 
 
 def pytest_configure(config: pytest.Config) -> None:

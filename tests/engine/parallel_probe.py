@@ -245,11 +245,11 @@ def reading(spec):
     found = {}
     for favour in ("answers", "balanced", "prompts"):
         engine = Engine(config_of(spec, favour=favour))
-        engine.scheduler.add(asked("a", "What came in?", predict=48))
+        engine.scheduler.add(asked("a", "What came in?", predict=120))
         while len(engine.batches) < 8:
             engine.scheduler.advance()
         engine.batches.clear()
-        engine.run(asked("b", HARBOUR * 20, predict=8))
+        engine.run(asked("b", HARBOUR * 25, predict=8))
         found[favour] = {"batches": engine.batches, "a": engine.told("a"), "b": engine.told("b")}
         engine.close()
     return found
