@@ -80,7 +80,7 @@ class Campaign:
         comes any more."""
         os.environ[FOLDER] = str(self.home)
         self._began = time.monotonic()
-        before = own_use()
+        before, others = own_use(), children()
         program = Program(self.home / "kvchat", self._config(self.legs[0]))
         person = Person(program, self.rng, self.budget)
         try:
@@ -91,16 +91,17 @@ class Campaign:
             self.turns = program.finished
             self.problems += program.problems
             self.done = person.done
-        self._check_left(program, before)
+        self._check_left(program, before, others)
         self.problems += check_end(program.home, self._ledger)
 
     def _config(self, leg: Leg) -> EngineConfig:
         return leg.config(self.home / "kvchat", self.budget)
 
-    def _check_left(self, program: Program, before: Use) -> None:
+    def _check_left(self, program: Program, before: Use, others: set[int]) -> None:
         left = [pid for pid in program.pids if Path(f"/proc/{pid}").exists()]
-        if left or children():
-            self.problems.append(f"processes are left: {left} of {len(program.pids)} engines, {children()}")
+        more = children() - others
+        if left or more:
+            self.problems.append(f"processes are left: {left} of {len(program.pids)} engines, {more}")
         after = own_use()
         for what in ("descriptors", "threads"):
             if getattr(after, what) != getattr(before, what):

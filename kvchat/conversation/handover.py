@@ -42,6 +42,11 @@ class HandOver:
         self._evictions: list[Eviction] = []
         self.around: tuple[str, ...] = ()  # what stands in the place of the first new message; there once it is saved
 
+    def take_around(self) -> tuple[str, ...]:
+        """`around`, once it is saved, the first time that somebody asks: later the branch itself knows better."""
+        around, self.around = self.around, ()
+        return around
+
     @property
     def stage(self) -> Stage:
         """How far it is."""

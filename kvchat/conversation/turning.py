@@ -170,8 +170,8 @@ class Turning:
         """Takes over what became of the turn on the store thread."""
         if self._turn is None:
             return
-        stage, around = self._turn.hand_over.stage, self._turn.hand_over.around
-        if stage != "saving" and not self.went_on and self._open.has_more_siblings(around):
+        stage = self._turn.hand_over.stage
+        if stage != "saving" and self._open.has_more_siblings(self._turn.hand_over.take_around()):
             self.went_on = WENT_ON
         if stage == "unsaved":
             self._take_back(self._turn)

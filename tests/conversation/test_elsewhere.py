@@ -84,6 +84,16 @@ def test_versions_of_ones_own_are_no_news(programs: tuple[Program, Program]) -> 
     assert len(here.siblings(here.messages[0].id)) == 2
 
 
+def test_a_version_that_was_deleted_is_no_news(programs: tuple[Program, Program]) -> None:
+    one, _ = programs
+    here = one.begin()
+    answer(here, one.backend, here.submit("Begin"), "Begun.")
+    answer(here, one.backend, here.edit(here.messages[0].id, "Begin otherwise"), "Otherwise.")
+    here.delete(here.messages[0].id).result(WAIT)
+    assert said(here) == ["Begin", "Begun."]
+    assert (len(here.siblings(here.messages[0].id)), here.went_on) == (1, "")
+
+
 def test_another_answer_is_asked_for_in_both(programs: tuple[Program, Program]) -> None:
     one, two = programs
     here = one.begin()

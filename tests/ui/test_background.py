@@ -314,9 +314,9 @@ async def test_an_answer_that_is_complete_before_its_beginning_is_known(
     """The disk is slow, the model is not, and the person is elsewhere by then."""
     hold, add_turn = threading.Event(), ChatStore.add_turn
 
-    def slow(*arguments: Any) -> None:
+    def slow(*arguments: Any) -> tuple[str, ...]:
         hold.wait(10)
-        add_turn(*arguments)
+        return add_turn(*arguments)
 
     monkeypatch.setattr(ChatStore, "add_turn", slow)
     with stage(home, turn_events) as on:

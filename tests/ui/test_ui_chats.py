@@ -121,10 +121,10 @@ async def test_chats_stand_under_their_days_and_pinned_ones_above(home: Path) ->
             await pilot.press("ctrl+s")
             await until(pilot, lambda: heads(pilot) == ["Today", "Yesterday", "Previous 7 days", "Older"])
             listing = room(pilot).screen.query_one(ChatList)
-            await pilot.press("down")  # the cursor passes over heads
+            await until(pilot, lambda: highlighted(pilot) != "")
             seen = [highlighted(pilot)]
-            for _ in range(4):
-                await pilot.press("j")
+            for key in ("down", "j", "j", "j"):  # the cursor passes over heads
+                await pilot.press(key)
                 seen.append(highlighted(pilot))
             assert [line.split(" days")[0].strip() for line in seen] == ["0", "1", "3", "30", "400"]
             await pilot.press("p")
