@@ -25,19 +25,18 @@ from kvchat.ui.sidebar import ChatList, Filter
 
 def rows(pilot: Pilot[None]) -> list[str]:
     """What the list says of chats, without the ages."""
-    listing = room(pilot).screen.query_one(ChatList)
-    return [str(each.prompt).rpartition("now")[0].strip(" ▌●") for each in listing.options if not each.disabled]
+    return [row.rpartition("now")[0].strip(" ▌●") for row in listed(pilot)]
 
 
 def heads(pilot: Pilot[None]) -> list[str]:
     """Under which heads they stand."""
-    listing = room(pilot).screen.query_one(ChatList)
-    return [str(each.prompt).strip() for each in listing.options if each.disabled]
+    lists = room(pilot).screen.query(ChatList)
+    return [str(each.prompt).strip() for listing in lists for each in listing.options if each.disabled]
 
 
 def highlighted(pilot: Pilot[None]) -> str:
-    option = room(pilot).screen.query_one(ChatList).highlighted_option
-    return "" if option is None else str(option.prompt)
+    found = (listing.highlighted_option for listing in room(pilot).screen.query(ChatList))
+    return next((str(option.prompt) for option in found if option is not None), "")
 
 
 def titles(on: Stage) -> list[str]:
@@ -66,7 +65,7 @@ async def test_typing_finds_chats_by_title_and_text(home: Path) -> None:
             await pilot.press("escape")
             await until(pilot, lambda: rows(pilot) == ["about whales", "about pirates"])
             await pilot.press("slash", *"selahw")  # in an answer only
-            await until(pilot, lambda: len(room(pilot).screen.query_one(ChatList).options) == 1)
+            await until(pilot, lambda: len(rows(pilot)) == 1)
             listing = room(pilot).screen.query_one(ChatList)
             prompt = listing.options[0].prompt
             assert isinstance(prompt, Content)
