@@ -71,7 +71,7 @@ def results() -> dict[str, Any]:
     plain = {"kvchat": 50.0, "llama-server": 40.0}
     drafted = {"kvchat": 100.0, "llama-server": 60.0}
     records = {
-        "speed": [record(name, prefill=100.0, decode=speed) for name, speed in plain.items()],
+        "speed": [record(name, prefill=100.0, decode=speed, tokens=64) for name, speed in plain.items()],
         "turns": [record("kvchat", turn=2, first=0.2), record("llama-server", turn=2, first=0.1)],
         "restarts": [
             record("kvchat", ready=1.0, back=0.0, first=0.5, whole=1.5),
@@ -99,7 +99,7 @@ def results() -> dict[str, Any]:
         "llama_cpp_python": "2",
         "llama_cpp": "3",
         "llm": "4",
-        "scale": {"told": [2], "turns": 2, "answer": 8},
+        "scale": {"told": [2], "turns": 2, "answer": 8, "decode": 64},
         "records": records,
     }
 
@@ -113,13 +113,33 @@ def test_a_run_as_figures(results: dict[str, Any]) -> None:
     assert found["quote", "llama-server, auto"] == pytest.approx(2.0 / 1.5)  # 100/50 against 60/40
 
 
+def test_a_round_with_a_short_answer_says_nothing_of_decoding(results: dict[str, Any]) -> None:
+    short = [
+        record(name, prefill=100.0, decode=speed, tokens=8) for name, speed in (("kvchat", 9.0), ("llama-server", 99.0))
+    ]
+    results["records"]["speed"] += [{**each, "round": 1} for each in short]
+    found = {(each.what, each.program): each for each in figures.all_figures(results)}
+    assert found["decode, f16", "llama-server"].ratio == 1.25
+    assert len(found["prefill, f16", "llama-server"].values) == 2
+
+
+def test_what_was_measured_again_takes_the_place_of_what_was_before(results: dict[str, Any]) -> None:
+    again = {**results, "records": {"speed": [record("kvchat", prefill=1.0, decode=1.0, tokens=64)]}}
+    whole = tables.joined([results, again])
+    assert len(whole["records"]["speed"]) == 1 and len(whole["records"]["turns"]) == 2
+    assert "in a run of its own: speed." in tables.of_run(whole)
+    with pytest.raises(ValueError, match="threads: 2 and 1"):
+        tables.joined([results, {**again, "threads": 1}])
+
+
 def test_a_run_as_tables(results: dict[str, Any]) -> None:
     made = tables.blocks(results)
     assert "| turn 2, f16 | kvchat | 200 ms |  |  |" in made["turns"]
     assert "|  | llama-server | 100 ms |  | 0.50 |" in made["turns"]
     assert made["disk"] == "Not measured in this run."
     assert "llm ends at turn 8 of the chat: exceed context window of 512" in made["run"]
-    assert [line.split(" | ")[2:4] for line in made["worse"].splitlines()[2:]] == [["turn 2, f16", "llama-server"]]
+    assert [line.split(" | ")[2:4] for line in made["worse"].splitlines()[2:3]] == [["turn 2, f16", "llama-server"]]
+    assert made["worse"].splitlines()[-1].startswith("1. The message is committed")
     assert "| 200 ms | 100 ms | 0.50 |" in tables.short(results)
 
 

@@ -81,7 +81,7 @@ def all_figures(results: Record) -> list[Figure]:
     types = list(dict.fromkeys(each["type"] for kind in ("speed", "turns") for each in records.get(kind, ())))
     found: list[Figure] = []
     for cache in types:
-        found += _speed(_of(records, "speed", cache), cache)
+        found += _speed(_of(records, "speed", cache), cache, results["scale"]["decode"])
     for cache in types:
         found += _turns(_of(records, "turns", cache), cache, results["scale"]["told"])
     for cache in types:
@@ -96,12 +96,23 @@ def _of(records: Mapping[str, list[Record]], kind: str, cache: str) -> list[Reco
     return [each for each in records.get(kind, ()) if each["type"] == cache]
 
 
-def _speed(records: list[Record], cache: str) -> list[Figure]:
-    found: list[Figure] = []
-    for what in ("prefill", "decode"):
-        values = by_program(records, lambda each, what=what: each[what])  # type: ignore[misc]
-        found += compare("speed", f"{what}, {cache}", "tokens/s", values, more_is_better=True)
-    return found
+def _speed(records: list[Record], cache: str, wanted: int) -> list[Figure]:
+    """Of decoding, only rounds in which both programs wrote as many tokens as were `wanted`: the last text of an answer
+    that ends by itself comes with its end, or one token before, and of a short one that is much."""
+    short = {each["round"] for each in records if each.get("tokens", wanted) < wanted}
+    whole = [each for each in records if each["round"] not in short]
+    return [
+        *compare(
+            "speed",
+            f"prefill, {cache}",
+            "tokens/s",
+            by_program(records, lambda each: each["prefill"]),
+            more_is_better=True,
+        ),
+        *compare(
+            "speed", f"decode, {cache}", "tokens/s", by_program(whole, lambda each: each["decode"]), more_is_better=True
+        ),
+    ]
 
 
 def _turns(records: list[Record], cache: str, told: Sequence[int]) -> list[Figure]:

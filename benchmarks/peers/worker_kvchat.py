@@ -22,6 +22,7 @@ from kvchat.conversation import Conversation
 from kvchat.errors import KvchatError
 from kvchat.paths import HOME_VARIABLE, Paths, ensure_private
 
+SILENCE = 120.0  # seconds after which the engine is given up
 Inbox = queue.SimpleQueue[Event | KvchatError]
 
 
@@ -45,7 +46,10 @@ class Program:
         wire.tell("ready", cache=dataclasses.asdict(event.cache), notes=event.notes, load=event.load_seconds)
 
     def _next(self) -> Event:
-        event = self._inbox.get(timeout=600)
+        try:
+            event = self._inbox.get(timeout=SILENCE)
+        except queue.Empty:
+            raise SystemExit(f"nothing came from the engine for {SILENCE:.0f} seconds") from None
         if isinstance(event, KvchatError):
             raise event
         if isinstance(event, EngineDied | LoadFailed):
