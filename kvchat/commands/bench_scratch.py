@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kvchat.errors import KvchatError
+from kvchat.leftovers import is_alive
 from kvchat.paths import Paths, ensure_private
 
 _NAME = re.compile(r"bench-(\d+)-\w+")
@@ -37,15 +38,5 @@ def _sweep(beside: Path) -> None:
     """Remove what processes left that are no more."""
     for folder in beside.glob("bench-*"):
         found = _NAME.fullmatch(folder.name)
-        if found is not None and folder.is_dir() and not folder.is_symlink() and not _lives(int(found[1])):
+        if found is not None and folder.is_dir() and not folder.is_symlink() and not is_alive(int(found[1])):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
