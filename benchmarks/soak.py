@@ -52,7 +52,7 @@ def legs_in(folder: Path) -> list[Leg]:
         Leg("llama, exact", tiny.build("llama", folder, weights="q4_1", name="exact", seed=5), exact=True, share=3),
         Leg("jamba (hybrid)", tiny.build("jamba", folder), share=3),
         Leg("mamba (recurrent)", tiny.build("mamba", folder), share=3),
-        Leg("SmolLM2, exact", built_in, exact=True, share=5, context=512, parallel=2, every=15),
+        Leg("SmolLM2, exact", built_in, exact=True, share=5, context=512, every=15),
     ]
 
 

@@ -27,7 +27,8 @@ from kvchat.conversation.turns import ids_key
 
 GREEDY = Sampling(temperature=0.0, max_tokens=24)
 EXACT: tuple[CacheType, str] = ("q8_0", "on")
-"""With Q4_1 weights, this cache type and flash attention an answer does not depend on what else was in a batch."""
+"""With Q4_1 weights, this cache type and flash attention an answer does not depend on what was in a batch. It does on
+the order of its cells, in which sums run: turns that run together may change that, so here they run one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Leg:
             extra_buffers=False,
             kv_folder=str(home / "kv"),
             kv_budget=budget,
-            parallel=self.parallel,
+            parallel=1 if self.exact else self.parallel,
         )
 
 
