@@ -285,10 +285,6 @@ class Sidebar(Vertical):
         """Whether the list or its filter has the focus."""
         return self._listing.has_focus or self._filter.has_focus
 
-    def title_of(self, chat_id: str) -> str:
-        """The title of a listed chat."""
-        return next((chat.title for chat in self._chats if chat.id == chat_id), "")
-
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """The keys are told while they count."""
         self._tell(HINTS_OF_LIST if event.widget is self._listing else HINTS_OF_FILTER)
