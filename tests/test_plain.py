@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -417,8 +418,8 @@ Start = Callable[..., Terminal]
 def start(home: Path, paths: Paths) -> Iterator[Start]:
     made: list[Terminal] = []
 
-    def run(*arguments: str, term: str = "xterm-256color") -> Terminal:
-        environment = {"KVCHAT_HOME": str(home), "TERM": term, "INPUTRC": "/dev/null"}
+    def run(*arguments: str, term: str = "xterm-256color", preload: str = "") -> Terminal:
+        environment = {"KVCHAT_HOME": str(home), "TERM": term, "INPUTRC": "/dev/null", "LD_PRELOAD": preload}
         terminal = Terminal([sys.executable, str(PROGRAM), *arguments], 80, 24, environment)
         made.append(terminal)
         terminal.wait_until(lambda: terminal.lines() != [""] * 24 and terminal.text().rstrip().endswith(">"), "prompt")
@@ -486,6 +487,31 @@ def test_ctrl_c_at_a_fresh_prompt_is_asked_for_twice(start: Start) -> None:
     terminal.wait_for("Ctrl+C again or Ctrl+D leaves.")
     terminal.send(b"\x03")
     assert terminal.ended() == 0
+
+
+SLOW_SELECT = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/select.h>
+#include <time.h>
+int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *t) {
+    int (*real)(int, fd_set *, fd_set *, fd_set *, struct timeval *) = dlsym(RTLD_NEXT, "select");
+    struct timespec left = {1, 0};
+    while (nanosleep(&left, &left)) {}
+    return real(n, r, w, e, t);
+}
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="puts a function before the C library's")
+def test_ctrl_c_between_the_prompt_and_the_wait_for_a_key_is_seen(start: Start, tmp_path: Path) -> None:
+    """Python asks for signals only where one interrupted the wait, and this one came a moment before it."""
+    source, library = tmp_path / "slow.c", tmp_path / "slow.so"
+    source.write_text(SLOW_SELECT)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    terminal = start(preload=str(library))
+    terminal.send(b"half a line\x03")
+    terminal.wait_for("Ctrl+C again or Ctrl+D leaves.")
 
 
 def test_a_failure_at_a_terminal_is_told_and_the_chat_goes_on(start: Start) -> None:

@@ -17,6 +17,7 @@ from typing import TextIO
 PROMPT = "> "
 MORE = ". "  # a line that goes on
 LARGEST_LINE = 16 << 20  # characters; more than any context holds
+_LOOK = 0.2  # seconds
 
 
 class Left(Exception):
@@ -95,14 +96,24 @@ def _readline() -> ModuleType | None:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """A request to end, or the end of the terminal, ends the waiting for a line."""
+    """A request to end, or the end of the terminal, ends the waiting for a line, and Ctrl+C is seen whenever it comes.
+
+    Python asks for signals where a system call was interrupted: one that comes between the prompt and the call that
+    waits for a key would lie there until the next key. So a timer interrupts that call now and then.
+    """
 
     def leave(_signal: int, _frame: FrameType | None) -> None:
         raise Left
 
-    before = {each: signal.signal(each, leave) for each in (signal.SIGTERM, signal.SIGHUP)}
+    def look(_signal: int, _frame: FrameType | None) -> None:
+        """Nothing: that a signal came is all that it is for."""
+
+    handlers = {signal.SIGTERM: leave, signal.SIGHUP: leave, signal.SIGALRM: look}
+    before = {each: signal.signal(each, handler) for each, handler in handlers.items()}
+    signal.setitimer(signal.ITIMER_REAL, _LOOK, _LOOK)
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for each, handler in before.items():
             signal.signal(each, handler)
