@@ -11,15 +11,20 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
 
+from kvchat import cli_stored
 from kvchat.arguments import parse, whole_parser
 from kvchat.clean import clean
 from kvchat.config import Settings, load_settings
-from kvchat.config_options import BY_KEY
 from kvchat.errors import INTERRUPTED, KvchatError, UsageError
 from kvchat.paths import Paths
+
+if TYPE_CHECKING:
+    from kvchat.backend.head_start import HeadStart
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,22 +55,18 @@ def _run(given: argparse.Namespace) -> int:
         "bench": _bench,
         "doctor": _doctor,
         "plan": _plan,
-        "chats": _chats,
-        "models": _models,
-        "kv": _kv,
+        "chats": cli_stored.chats,
+        "models": cli_stored.models,
+        "kv": cli_stored.kv,
         "paths": _where,
         "completions": _completions,
     }
     return commands[given.command](given)
 
 
-def _settings(given: argparse.Namespace, paths: Paths) -> Settings:
-    return load_settings(paths, os.environ, {key: getattr(given, key) for key in BY_KEY if hasattr(given, key)})
-
-
 def _app(given: argparse.Namespace) -> int:
     paths = Paths.find(os.environ)
-    settings = _settings(given, paths)
+    settings = load_settings(paths, os.environ, vars(given))
     chat, continue_last = _opening(given, settings)
     if hasattr(given, "plain"):
         return _plain(settings, paths, chat, continue_last)
@@ -74,46 +75,67 @@ def _app(given: argparse.Namespace) -> int:
     if os.environ.get("TERM") == "dumb":
         raise UsageError("the app cannot draw on this terminal (TERM=dumb)", "in lines of text: kvchat --plain")
     gc.disable()  # the app turns it on after its first frame, which comes a tenth sooner without
-    from kvchat.ui.app import run_app
+    with _head_start(settings, paths) as ahead:
+        from kvchat.ui.app import run_app
+        from kvchat.ui.launch import any_engine
 
-    return run_app(settings, paths, continue_last=continue_last, chat_id=chat)
+        engine = partial(any_engine, ahead=ahead)
+        return run_app(settings, paths, continue_last=continue_last, chat_id=chat, engine_factory=engine)
+
+
+@contextmanager
+def _head_start(settings: Settings, paths: Paths) -> Iterator[HeadStart | None]:
+    """An engine process that gets ready while we do; none where a server answers."""
+    if settings.remote is not None:
+        yield None
+        return
+    from kvchat.backend.head_start import HeadStart
+
+    with HeadStart(paths.log_file) as ahead:
+        yield ahead
 
 
 def _plain(settings: Settings, paths: Paths, chat: str | None, continue_last: bool) -> int:
-    from kvchat.commands.plain import run_plain
+    with _head_start(settings, paths) as ahead:
+        from kvchat.backend.switching import SwitchingEngine
+        from kvchat.commands.plain import run_plain
 
-    return run_plain(
-        settings,
-        paths,
-        chat=chat,
-        continue_last=continue_last,
-        out=sys.stdout,
-        err=sys.stderr,
-        stdin=sys.stdin,
-    )
+        return run_plain(
+            settings,
+            paths,
+            chat=chat,
+            continue_last=continue_last,
+            out=sys.stdout,
+            err=sys.stderr,
+            stdin=sys.stdin,
+            engine_factory=partial(SwitchingEngine, ahead=ahead),
+        )
 
 
 def _ask(given: argparse.Namespace) -> int:
     paths = Paths.find(os.environ)
-    settings = _settings(given, paths)
+    settings = load_settings(paths, os.environ, vars(given))
     chat, continue_last = _opening(given, settings)
-    from kvchat.commands.ask import run_ask
-    from kvchat.commands.several import count_of
+    with _head_start(settings, paths) as ahead:
+        from kvchat.backend.switching import SwitchingEngine
+        from kvchat.commands.ask import run_ask
+        from kvchat.commands.several import count_of
 
-    return run_ask(
-        getattr(given, "question", []),
-        settings,
-        paths,
-        chat=chat,
-        continue_last=continue_last,
-        resume=hasattr(given, "resume"),
-        prefix=getattr(given, "prefix", None),
-        json=hasattr(given, "json"),
-        out=sys.stdout,
-        err=sys.stderr,
-        stdin=sys.stdin,
-        count=count_of(getattr(given, "n", "1")),
-    )
+        return run_ask(
+            getattr(given, "question", []),
+            settings,
+            paths,
+            chat=chat,
+            continue_last=continue_last,
+            resume=hasattr(given, "resume"),
+            prefix=getattr(given, "prefix", None),
+            json=hasattr(given, "json"),
+            out=sys.stdout,
+            err=sys.stderr,
+            stdin=sys.stdin,
+            count=count_of(getattr(given, "n", "1")),
+            engine_factory=partial(SwitchingEngine, ahead=ahead),
+        )
 
 
 def _bench(given: argparse.Namespace) -> int:
@@ -126,7 +148,7 @@ def _bench(given: argparse.Namespace) -> int:
     said = {name: vars(given).pop(name, None) for name in words}  # --threads may be several here
     asked = Asked(parts, quick=hasattr(given, "quick"), json=hasattr(given, "json"), **said)
     paths = Paths.find(os.environ)
-    return run_bench(asked, _settings(given, paths), paths, out=sys.stdout, err=sys.stderr)
+    return run_bench(asked, load_settings(paths, os.environ, vars(given)), paths, out=sys.stdout, err=sys.stderr)
 
 
 def _kept_reports(given: argparse.Namespace, action: str, files: Sequence[str]) -> int:
@@ -144,12 +166,12 @@ def _doctor(given: argparse.Namespace) -> int:
     paths = Paths.find(os.environ)
     from kvchat.commands.doctor import run_doctor
 
-    return run_doctor(_settings(given, paths), paths, json=hasattr(given, "json"), out=sys.stdout)
+    return run_doctor(load_settings(paths, os.environ, vars(given)), paths, json=hasattr(given, "json"), out=sys.stdout)
 
 
 def _plan(given: argparse.Namespace) -> int:
     paths = Paths.find(os.environ)
-    settings = _settings(given, paths)
+    settings = load_settings(paths, os.environ, vars(given))
     from kvchat.commands.plan import run_plan
 
     return run_plan(
@@ -159,86 +181,6 @@ def _plan(given: argparse.Namespace) -> int:
         draft=settings.model_draft if "model_draft" in settings.given else None,
         json=hasattr(given, "json"),
         out=sys.stdout,
-    )
-
-
-def _chats(given: argparse.Namespace) -> int:
-    if given.action in {"export", "import"}:
-        return _transfer(given)
-    if given.action == "empty-trash" or hasattr(given, "purge"):
-        return _purge(given)
-    paths, json, out = Paths.find(os.environ), hasattr(given, "json"), sys.stdout
-    from kvchat.commands import chats
-
-    if given.action == "rm" and hasattr(given, "yes"):
-        raise UsageError("chats rm asks nothing without --purge", "leave out --yes, or add --purge")
-    match given.action:
-        case "ls":
-            return chats.run_ls(paths, json=json, out=out, trash=hasattr(given, "trash"))
-        case "search":
-            return chats.run_search(paths, given.query, json=json, out=out)
-        case "rename":
-            return chats.run_rename(paths, given.name, given.title, json=json, out=out)
-    one = {
-        "rm": chats.run_rm,
-        "restore": chats.run_restore,
-        "pin": chats.run_pin,
-        "unpin": chats.run_unpin,
-        "show": chats.run_show,
-    }
-    return one[given.action](paths, given.name, json=json, out=out)
-
-
-def _purge(given: argparse.Namespace) -> int:
-    paths = Paths.find(os.environ)
-    from kvchat.commands.chats_purge import run_empty_trash, run_purge
-
-    yes, json = hasattr(given, "yes"), hasattr(given, "json")
-    if given.action == "empty-trash":
-        return run_empty_trash(paths, yes=yes, json=json, out=sys.stdout, stdin=sys.stdin)
-    return run_purge(paths, given.name, yes=yes, json=json, out=sys.stdout, stdin=sys.stdin)
-
-
-def _models(given: argparse.Namespace) -> int:
-    paths, json, out = Paths.find(os.environ), hasattr(given, "json"), sys.stdout
-    settings = _settings(given, paths)
-    if given.action == "pull":
-        from kvchat.commands.pull import run_pull
-
-        sha256 = getattr(given, "sha256", None)
-        return run_pull(
-            settings, paths, getattr(given, "name", None), sha256=sha256, json=json, out=out, err=sys.stderr
-        )
-    if given.action in {"scan", "rm"}:
-        from kvchat.commands import models_files
-
-        if given.action == "scan":
-            return models_files.run_scan(settings, paths, getattr(given, "folders", ()), json=json, out=out)
-        yes = hasattr(given, "yes")
-        return models_files.run_rm(settings, paths, given.name, yes=yes, json=json, out=out, stdin=sys.stdin)
-    if given.action == "ls":
-        from kvchat.commands.models import run_ls
-
-        return run_ls(paths, json=json, out=out, folders=settings.model_folders)
-    from kvchat.commands.models_show import run_show
-
-    return run_show(paths, given.name, json=json, out=out, folders=settings.model_folders)
-
-
-def _transfer(given: argparse.Namespace) -> int:
-    paths, json, out = Paths.find(os.environ), hasattr(given, "json"), sys.stdout
-    from kvchat.commands.transfer import run_export, run_import
-
-    if given.action == "import":
-        return run_import(paths, given.files, json=json, out=out)
-    return run_export(
-        paths,
-        getattr(given, "name", None),
-        everything=hasattr(given, "everything"),
-        form=getattr(given, "form", None),
-        target=getattr(given, "output", None),
-        json=json,
-        out=out,
     )
 
 
@@ -252,54 +194,6 @@ def _completions(given: argparse.Namespace) -> int:
     from kvchat.commands.completions import run_completions
 
     return run_completions(whole_parser(), given.shell, out=sys.stdout)
-
-
-def _kv(given: argparse.Namespace) -> int:
-    paths, json, out = Paths.find(os.environ), hasattr(given, "json"), sys.stdout
-    if given.action == "pin":
-        return _pin(given, paths)
-    if given.action == "transcode":
-        return _transcode(given, paths)
-    from kvchat.commands import kv, prefixes
-
-    if given.action == "unpin":
-        return prefixes.run_unpin(paths, given.name, json=json, out=out)
-    if given.action == "gc":
-        return kv.run_gc(paths, _settings(given, paths), json=json, out=out)
-    if given.action in ("ls", "verify"):
-        run = kv.run_ls if given.action == "ls" else kv.run_verify
-        return run(paths, json=json, out=out)
-    return kv.run_show(paths, given.name, json=json, out=out)
-
-
-def _pin(given: argparse.Namespace, paths: Paths) -> int:
-    names = [getattr(given, name) for name in ("name", "prefix_name") if hasattr(given, name)]
-    if len(names) != 1:
-        raise UsageError("which prefix?" if not names else "two names for one prefix", "kvchat kv pin --name NAME")
-    from kvchat.commands.prefixes_pin import Wanted, run_pin
-
-    wanted = Wanted(names[0], getattr(given, "files", ()), getattr(given, "system", None), hasattr(given, "replace"))
-    settings = _settings(given, paths)
-    json = hasattr(given, "json")
-    return run_pin(wanted, settings, paths, json=json, out=sys.stdout, err=sys.stderr, stdin=sys.stdin)
-
-
-def _transcode(given: argparse.Namespace, paths: Paths) -> int:
-    both = getattr(given, "to", None)
-    type_k, type_v = getattr(given, "to_k", both), getattr(given, "to_v", both)
-    if type_k is None and type_v is None:
-        raise UsageError("into which cache type?", "--to q8_0, or --k TYPE and --v TYPE")
-    from kvchat.commands.kv_transcode import run_transcode
-
-    return run_transcode(
-        given.name,
-        _settings(given, paths),
-        paths,
-        type_k=type_k,
-        type_v=type_v,
-        json=hasattr(given, "json"),
-        out=sys.stdout,
-    )
 
 
 def _opening(given: argparse.Namespace, settings: Settings) -> tuple[str | None, bool]:

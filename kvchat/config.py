@@ -135,16 +135,17 @@ class Settings:
 
 
 def load_settings(paths: Paths, environ: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
-    """Settings from all sources. `flags` are those that were given, by key (see config_options).
+    """Settings from all sources. `flags` is what was given on the command line, by key (see config_options); what else
+    was given there is passed over.
 
     UsageError, with the file, variable or flag that is wrong and what would be right.
     """
     values: dict[str, Any] = {}
     values.update(_from_file(paths.config_file))
     values.update(_from_environment(environ))
-    for key, value in flags.items():
-        values[key] = _read(BY_KEY[key], value, BY_KEY[key].flag)
-    settings = replace(_settings(values), given=frozenset(flags), named=frozenset(values))
+    own = {key: _read(BY_KEY[key], value, BY_KEY[key].flag) for key, value in flags.items() if key in BY_KEY}
+    values.update(own)
+    settings = replace(_settings(values), given=frozenset(own), named=frozenset(values))
     _check_together(settings)
     return settings
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kvchat.backend import local
+from kvchat.backend import head_start
 from kvchat.machine import free_memory, logical_cores
 
 # Helpers that several folders share (fake_backend, tiny) lie beside this file.
@@ -77,7 +77,7 @@ def nursery() -> Iterator[Nursery]:
 @pytest.fixture
 def engines_by_fork(monkeypatch: pytest.MonkeyPatch, nursery: Nursery) -> None:
     """Engines that are started in this process come from the nursery, which takes half a second less for each."""
-    monkeypatch.setattr(local, "start_process", nursery.start)
+    monkeypatch.setattr(head_start, "start_process", nursery.start)
 
 
 @pytest.fixture(scope="session")

@@ -38,6 +38,7 @@ OPEN = {"kvchat"} | {
 PROTOCOL = "kvchat.backend.protocol"
 VALUES = "kvchat.backend.values"
 CHOICES = "kvchat.backend.choices"
+ENGINES = ("kvchat.backend.head_start", "kvchat.backend.switching")
 
 # Room -> what it may import besides itself and what is open to all. A name covers all below it.
 ROOMS: dict[str, set[str]] = {
@@ -103,7 +104,8 @@ ROOMS: dict[str, set[str]] = {
     "kvchat.arguments_chat": set(),
     "kvchat.arguments_meaning": set(),
     "kvchat.arguments_hardware": set(),
-    "kvchat.cli": {"kvchat.ui", "kvchat.commands", "kvchat.arguments"},
+    "kvchat.cli": {"kvchat.ui", "kvchat.commands", "kvchat.arguments", "kvchat.cli_stored", *ENGINES},
+    "kvchat.cli_stored": {"kvchat.commands"},
     "kvchat.__main__": {"kvchat.cli"},
 }
 NATIVE = {

@@ -6,23 +6,20 @@ from `submit` when there is no engine to take a turn. All methods may be called 
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import Pipe
 from pathlib import Path
 
 from kvchat.backend.child import GOODBYE, Change, Child, is_fault_of_draft, same_process
 from kvchat.backend.endings import CRASHES, HOPELESS, UNHEARD, cause_of, given_up, not_started, unanswered, unfinished
-from kvchat.backend.environment import start_process
 from kvchat.backend.fidelity import Guarded, Measure, Measured
 from kvchat.backend.guarding import GuardBook
+from kvchat.backend.head_start import PROGRAM, HeadStart, start_engine
 from kvchat.backend.journal import Journal
-from kvchat.backend.log import open_log, size, tail
+from kvchat.backend.log import tail
 from kvchat.backend.outbox import Outbox
 from kvchat.backend.protocol import (
     Cancel,
@@ -54,7 +51,6 @@ from kvchat.backend.tuning import TuningBook
 from kvchat.backend.values import EngineConfig, Failure
 from kvchat.errors import KvchatError
 
-MODULE = "kvchat.engine.process"
 MOST_DEATHS = 3  # engines in a row that die without finishing a turn before we stop starting new ones
 
 
@@ -67,9 +63,11 @@ class Engine:
         post: Callable[[Event], None],
         state_folder: Path,
         log_file: Path,
-        program: tuple[str, ...] = (sys.executable, "-P", "-X", "faulthandler", "-m", MODULE),
+        program: tuple[str, ...] = PROGRAM,
+        ahead: HeadStart | None = None,
     ) -> None:
-        """`program` is the command of the child; the descriptor of its end of the pipe is added as last argument."""
+        """`program` is the command of the child; the descriptor of its end of the pipe is added as last argument.
+        `ahead`: where the first one may have been started already."""
         self._config = config
         self._post = post
         self._journal = Journal(state_folder)
@@ -77,6 +75,7 @@ class Engine:
         self._guard = GuardBook(state_folder)
         self._log_file = log_file
         self._program = program
+        self._ahead = ahead
         self._lock = threading.Lock()
         self._child: Child | None = None
         self._ready: Ready | None = None
@@ -233,22 +232,19 @@ class Engine:
 
     def _spawn(self) -> Child | None:
         """Start a process in the safest configuration that is needed; None when the app is closing."""
-        ours, theirs = Pipe(duplex=True)
-        log = open_log(self._log_file)
-        try:
-            with self._lock:
-                if self._closing:
-                    return None
-                choice = self._journal.choose(self._config)
-                if choice is None:
-                    raise KvchatError("every configuration of this model is known to crash here", HOPELESS)
-                process = start_process(self._program, theirs.fileno(), log)
-                child = self._child = Child(process, ours, Outbox(ours), choice, size(self._log_file))
-                self._command(child, Load(self._guard.apply(self._tuning.apply(choice.config))))
-                return child
-        finally:
-            theirs.close()
-            os.close(log)
+        with self._lock:
+            if self._closing:
+                return None
+            choice = self._journal.choose(self._config)
+            if choice is None:
+                raise KvchatError("every configuration of this model is known to crash here", HOPELESS)
+            started = self._ahead.take() if self._ahead is not None else None
+            if started is None:
+                started = start_engine(self._log_file, self._program)
+            outbox = Outbox(started.connection)
+            child = self._child = Child(started.process, started.connection, outbox, choice, started.log_start)
+            self._command(child, Load(self._guard.apply(self._tuning.apply(choice.config))))
+            return child
 
     def _command(self, child: Child, command: Load | Configure) -> None:
         child.measuring, child.guarding = command.config.tune, command.config.guard

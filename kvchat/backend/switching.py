@@ -20,6 +20,7 @@ from kvchat.backend.values import EngineConfig
 
 if TYPE_CHECKING:
     from kvchat.backend.client import EngineClient
+    from kvchat.backend.head_start import HeadStart
 
 _OF_THE_ENGINE = (Loading, Ready, LoadFailed, EngineDied, ConfigureFailed, Tuned, Guarded)
 
@@ -27,8 +28,17 @@ _OF_THE_ENGINE = (Loading, Ready, LoadFailed, EngineDied, ConfigureFailed, Tuned
 class SwitchingEngine:
     """A client for both. What it is started with decides which one begins."""
 
-    def __init__(self, config: EngineConfig, post: Callable[[Event], None], state_folder: Path, log_file: Path) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        post: Callable[[Event], None],
+        state_folder: Path,
+        log_file: Path,
+        ahead: HeadStart | None = None,
+    ) -> None:
+        """`ahead`: where a process for the first engine of this machine may have been started already."""
         self._post = post
+        self._ahead = ahead
         self._folders = state_folder, log_file
         self._lock = threading.Lock()
         self._closed = False
@@ -73,11 +83,13 @@ class SwitchingEngine:
         if config.remote is not None:
             from kvchat.backend.remote import RemoteEngine
 
+            if self._ahead is not None:
+                self._ahead.close()
             remote = RemoteEngine(config, lambda event: self._deliver(remote, event))
             return remote
         from kvchat.backend.local import Engine
 
-        local = Engine(config, lambda event: self._deliver(local, event), *self._folders)
+        local = Engine(config, lambda event: self._deliver(local, event), *self._folders, ahead=self._ahead)
         return local
 
     def _deliver(self, client: EngineClient, event: Event) -> None:

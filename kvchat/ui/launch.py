@@ -16,6 +16,7 @@ from kvchat.paths import Paths
 if TYPE_CHECKING:  # what these need takes a while to load, and the first frame does without
     from kvchat.backend.client import EngineClient, EngineFactory
     from kvchat.backend.fidelity import Measure
+    from kvchat.backend.head_start import HeadStart
     from kvchat.backend.protocol import (
         Event,
         Forecast,
@@ -97,11 +98,17 @@ def survey(settings: Settings, paths: Paths, chat: Chat | None, latest: Chat | N
     return Survey(models, searched(paths, folders), chosen, known, failure, unfit=unfit, remote=remote)
 
 
-def any_engine(config: EngineConfig, post: Callable[[Event], None], state_folder: Path, log_file: Path) -> EngineClient:
-    """An engine process on this machine, or a server."""
+def any_engine(
+    config: EngineConfig,
+    post: Callable[[Event], None],
+    state_folder: Path,
+    log_file: Path,
+    ahead: HeadStart | None = None,
+) -> EngineClient:
+    """An engine process on this machine, or a server. `ahead`: see SwitchingEngine."""
     from kvchat.backend.switching import SwitchingEngine
 
-    return SwitchingEngine(config, post, state_folder, log_file)
+    return SwitchingEngine(config, post, state_folder, log_file, ahead)
 
 
 class EngineLink:
