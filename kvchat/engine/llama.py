@@ -85,6 +85,12 @@ def has_gpu() -> bool:
     return bool(lib.llama_supports_gpu_offload())
 
 
+def give_memory_back() -> None:
+    """What was freed goes back to the system, where the C library keeps it (glibc; `man malloc_trim`)."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
 class NativeModel:
     """A loaded model and its vocabulary. Positions, adapters and the placement of what is computed hold for all of its
     contexts."""

@@ -133,6 +133,10 @@ class EngineProcess:
     def _next(self, *, wait: bool, at_most: float | None) -> Command | None:
         """The next command. None: there is none and work is waiting, or the pipe is closed. queue.Empty after
         `at_most` seconds of waiting."""
+        if wait and at_most is None:
+            with suppress(queue.Empty):
+                return self._inbox.get(timeout=IDLE)
+            llama.give_memory_back()  # not between two turns: the next restore would ask for it again, and pay for it
         if wait:
             return self._inbox.get(timeout=at_most)
         with suppress(queue.Empty):
