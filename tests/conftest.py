@@ -8,6 +8,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from nursery import Nursery
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as kvchat.backend.environment has it, for probes that are started
-
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # run in the background; what is tested inherits it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED_MEMORY = Path("/dev/shm")  # Linux only
 MOST_WORKERS = 8

@@ -22,7 +22,7 @@ from kvchat.reasoning import split
 from kvchat.ui.alternatives_column import AnswerColumn
 from kvchat.ui.alternatives_words import heading, state, summary
 from kvchat.ui.display import display, display_line
-from kvchat.ui.inline_keys import is_on_top, run_bound
+from kvchat.ui.inline_keys import is_on_top, is_there, run_bound
 from kvchat.ui.key_hints import hints, keys_at
 
 LEAST_CELLS = 38  # of a column
@@ -128,7 +128,7 @@ class AlternativesScreen(Screen[None]):
         width = self.size.width - 2
         title = f"{summary(self._found)}{part} · {self._question}"
         told = f"{title}\n{next((row for row in rows if len(row) <= width), rows[-1])}"
-        if told != self._title:
+        if told != self._title and is_there(self):
             self._title = told
             self.query_one("#asked", Static).update(Content(title), layout=False)
             self.query_one("#keys", Static).update(Content(told.partition("\n")[2]), layout=False)

@@ -28,7 +28,7 @@ from kvchat.library.find import ModelFile, resolve
 from kvchat.machine import logical_cores, total_memory
 from kvchat.ui.cache_choice import CacheChoice, possible_type
 from kvchat.ui.display import display, display_line
-from kvchat.ui.inline_keys import LineInput, is_on_top
+from kvchat.ui.inline_keys import LineInput, is_on_top, is_there
 from kvchat.ui.key_hints import keys_at, told
 from kvchat.ui.keys import Keys
 from kvchat.ui.meters import size_text
@@ -188,7 +188,8 @@ class FirstRun(ModalScreen[FirstChoice | Wish | None]):
         """What was wrong with another path does not matter any more."""
         event.stop()
         self._checking = ""
-        self.query_one("#trouble", Static).update("")
+        if is_there(self):
+            self.query_one("#trouble", Static).update("")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter on the path."""
@@ -277,7 +278,7 @@ class FirstRun(ModalScreen[FirstChoice | Wish | None]):
     def on_path_checked(self, event: PathChecked) -> None:
         """Start with the file, or say what is wrong with it."""
         event.stop()
-        if event.text != self._checking:
+        if event.text != self._checking or not is_there(self):
             return
         self._checking = ""
         if isinstance(event.answer, ModelFacts) and event.answer.geometry is not None:

@@ -39,6 +39,12 @@ def is_on_top(screen: Screen[Any]) -> bool:
     return screen.app.screen_stack[-1:] == [screen]
 
 
+def is_there(screen: Screen[Any]) -> bool:
+    """Whether it has its widgets: a screen that is being left loses them before it is gone itself, and so does each
+    when the app ends."""
+    return screen.is_attached and screen.display and screen.app.is_running
+
+
 class LineInput(Input):
     """One line of text; Up and Down are for a list beside it, Enter submits."""
 

@@ -20,7 +20,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from kvchat.ui.display import display
-from kvchat.ui.inline_keys import is_on_top, run_bound
+from kvchat.ui.inline_keys import is_on_top, is_there, run_bound
 from kvchat.ui.inspector_context import ContextView, context_view
 from kvchat.ui.inspector_page import Findings, Page, Place, looked_at, page, report
 from kvchat.ui.inspector_reading import Read, Reading
@@ -120,13 +120,13 @@ class Inspector(ModalScreen[None]):
         self._draw()
 
     def _take(self, read: Read) -> None:
-        if self.is_attached:
+        if is_there(self):
             self._read = read
             self._turns = turn_rows(read.answers, {message.id for message in self._room.conversation.messages})
             self._draw()
 
     def _say(self, error: KvchatError) -> None:
-        if self.is_attached:
+        if is_there(self):
             self.notify(display(sentences(error.message, error.hint)), markup=False)
 
     # ------------------------------------------------------------------ drawing
@@ -216,7 +216,7 @@ class Inspector(ModalScreen[None]):
         text, paths = report(self._findings()), self._room.desk.paths
 
         def written(path: object) -> None:
-            if self.is_attached:
+            if is_there(self):
                 self.notify(display(f"Report written to {path}"), markup=False, timeout=8)
 
         self._room.aside(lambda: write_report(paths, text, time.time()), written, self._say)

@@ -17,7 +17,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from kvchat.ui.display import display_line
-from kvchat.ui.inline_keys import LineInput, is_on_top
+from kvchat.ui.inline_keys import LineInput, is_on_top, is_there
 from kvchat.ui.settings_row import Hint
 
 TINY = 12  # lines of a screen without room for a border
@@ -116,7 +116,7 @@ class Listing(ModalScreen[Item | None], Generic[Item]):
         """List what there is; the highlight stays on its item, or goes to the first."""
         kept = self.marked if keep else None
         width = self._rows.size.width - EDGES
-        if width <= 0:
+        if width <= 0 or not is_there(self):
             return
         self._shown = list(self.found(self._query))[:MOST_ROWS]
         options = [Option(self.row(item, width), disabled=self.is_head(item)) for item in self._shown]

@@ -24,7 +24,7 @@ from kvchat.library.pace import Pace, progress_words
 from kvchat.library.pull import Pulled, Source, pull
 from kvchat.library.transport import Stopped, Wire
 from kvchat.ui.display import display, display_line
-from kvchat.ui.inline_keys import is_on_top
+from kvchat.ui.inline_keys import is_on_top, is_there
 from kvchat.ui.meters import bar
 from kvchat.ui.settings_row import Hint
 from kvchat.ui.wording import sentences
@@ -109,6 +109,8 @@ class Pulling(ModalScreen[Pulled | None]):
     def on_ended(self, event: Ended) -> None:
         """Leave with the model, or say what went wrong and stay."""
         event.stop()
+        if not is_there(self):
+            return
         if event.error is None:
             self._end(event.pulled)
             return
@@ -144,6 +146,8 @@ class Pulling(ModalScreen[Pulled | None]):
             self._draw()
 
     def _draw(self) -> None:
+        if not is_there(self):
+            return
         done, total = self._there
         line = self.query_one("#bar", Static)
         if total:

@@ -24,7 +24,7 @@ from kvchat.errors import KvchatError
 from kvchat.kv.needs import Subject
 from kvchat.machine import free_memory
 from kvchat.ui.display import display
-from kvchat.ui.inline_keys import is_on_top, run_bound
+from kvchat.ui.inline_keys import is_on_top, is_there, run_bound
 from kvchat.ui.inspector_report import write_report
 from kvchat.ui.key_hints import keys_at, told
 from kvchat.ui.meters import shortened
@@ -136,7 +136,7 @@ class Quality(ModalScreen[None]):
 
     def _draw(self) -> None:
         width, height = self.size.width - 2, self.size.height
-        if not self.is_attached or width < 1:
+        if not is_there(self) or width < 1:
             return
         keys = told(KEYS[self._state], keys_at(self))
         lines = [
@@ -190,7 +190,7 @@ class Quality(ModalScreen[None]):
         text = "\n".join(line.plain.rstrip() for line in report_lines(report, REPORT_CELLS, REPORT_LINES)) + "\n"
 
         def written(path: object) -> None:
-            if self.is_attached:
+            if is_there(self):
                 self.notify(display(f"Report written to {path}"), markup=False, timeout=8)
 
         self._room.aside(lambda: write_report(paths, text, time.time()), written, self._failed)

@@ -23,6 +23,7 @@ from kvchat.errors import KvchatError
 from kvchat.ui.chat_view import ChatView
 from kvchat.ui.desk import Desk
 from kvchat.ui.display import display
+from kvchat.ui.inline_keys import is_there
 from kvchat.ui.lines import ChipLine, HintLine
 from kvchat.ui.progress import Progress
 from kvchat.ui.prompt import Prompt
@@ -113,24 +114,19 @@ class Room:
 
     # ------------------------------------------------------------------ waiting and saying
 
-    @property
-    def _is_there(self) -> bool:
-        """Whether there are widgets to show something in: an app that ends takes them away before the screen."""
-        return self.screen.is_attached and self.screen.app.is_running
-
     def wait(self, future: Future[T], done: Callable[[T], object], failed: Callable[[KvchatError], object]) -> None:
         """Go on with what the store answers, without waiting for it here."""
-        if not self._is_there:
+        if not is_there(self.screen):
             return
 
         async def settle() -> None:
             try:
                 result = await asyncio.shield(asyncio.wrap_future(future))
             except KvchatError as error:
-                if self._is_there:
+                if is_there(self.screen):
                     failed(error)
             else:
-                if self._is_there:
+                if is_there(self.screen):
                     done(result)
 
         _: Worker[None] = self.screen.run_worker(settle)  # a callable, so that nothing is left unawaited at the end

@@ -16,6 +16,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from kvchat.ui.display import display
+from kvchat.ui.inline_keys import is_there
 from kvchat.ui.settings_draft import DRAFT_MODEL
 from kvchat.ui.settings_pages import Page
 from kvchat.ui.settings_row import FieldRow, Hint
@@ -98,7 +99,7 @@ class SettingsFrame(ModalScreen[Wish]):
     def draw(self, place: int, selected: str, line: TypedLine | None, bad: tuple[str, str] | None) -> None:
         """Draw all of it; cheap, and nothing can be forgotten. `line` is what is being typed in the field `selected`,
         `bad` why it cannot be had, and what could be."""
-        if not self.query(FieldRow):  # it was left before it was drawn
+        if not (is_there(self) and self.query(FieldRow)):  # it was left before it was drawn
             return
         page = self.pages[place]
         for field in page.fields:

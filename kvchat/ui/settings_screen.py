@@ -23,7 +23,7 @@ from kvchat.conversation import Own
 from kvchat.kv.needs import Memory
 from kvchat.library.find import ModelFile
 from kvchat.machine import logical_cores, total_memory
-from kvchat.ui.inline_keys import is_on_top, run_bound
+from kvchat.ui.inline_keys import is_on_top, is_there, run_bound
 from kvchat.ui.model_facts import ModelFacts
 from kvchat.ui.settings_engine import CacheTypes, EngineDraft, EnginePage, Machine
 from kvchat.ui.settings_frame import PAGES, SettingsFrame
@@ -154,7 +154,7 @@ class SettingsScreen(SettingsFrame[EngineWish | None]):
     def show_store(self, use: StoreUse) -> None:
         """What lies on the disk."""
         self._store.use = use
-        if self.is_attached:
+        if is_there(self):
             self._show()
 
     # ------------------------------------------------------------------ keys

@@ -257,7 +257,7 @@ class Sidebar(Vertical):
         if self._filter.is_mounted:
             self.screen.set_focus(self._filter)  # now: Widget.focus lets the next key be faster
         else:  # the key came before the list was there
-            self.call_after_refresh(self._filter.focus)
+            self.call_after_refresh(self.take_keyboard)
 
     def _highlighted(self) -> str | None:
         option = self._listing.highlighted_option

@@ -15,6 +15,7 @@ from ui_fakes import room, shown, stage, toasts, until
 
 from kvchat.backend.values import EngineConfig
 from kvchat.config import Settings
+from kvchat.errors import KvchatError
 from kvchat.kv.needs import Memory
 from kvchat.library import catalog, find
 from kvchat.library.catalog import offers
@@ -26,7 +27,7 @@ from kvchat.ui.catalogue import Catalogue, offered, question
 from kvchat.ui.first_run import FirstRun
 from kvchat.ui.launch import Survey
 from kvchat.ui.model_picker import ModelPicker
-from kvchat.ui.pulling import Pulling
+from kvchat.ui.pulling import Ended, Pulling
 from kvchat.ui.settings_screen import SettingsScreen
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "library"))
@@ -324,6 +325,27 @@ async def test_the_command(home: Path, web: Web, model: bytes) -> None:
             await pilot.press("enter")
             await until(pilot, lambda: "The catalogue has no 'nonsense'" in toasts(pilot))
     assert (made.paths.models_folder / "m.gguf").read_bytes() == model
+
+
+async def test_what_is_to_be_drawn_when_it_was_left_already(home: Path, web: Web, model: bytes) -> None:
+    """Another size a moment before the end: its widgets are gone when the bar is to be drawn."""
+    gate = threading.Event()
+    web.put("/m.gguf", model, gate=gate)
+    with stage(home) as made:
+        async with made.app().run_test(size=(90, 30)) as pilot:
+            await until(pilot, lambda: made.engine.ready is not None)
+            room(pilot).prompt.put(f"/pull {web.url}/m.gguf")
+            await pilot.press("enter")
+            await until(pilot, lambda: "Fetch m?" in text(pilot.app))
+            await pilot.press("y")
+            await until(pilot, lambda: "50%" in text(pilot.app))
+            left = pilot.app.screen
+            assert isinstance(left, Pulling)
+            await pilot.press("escape")
+            await until(pilot, lambda: not left.children)
+            left._draw()
+            left.on_ended(Ended(None, KvchatError("late")))
+            gate.set()
 
 
 async def test_help_over_it_when_it_ends(home: Path, web: Web, model: bytes) -> None:
