@@ -12,7 +12,7 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "restart",
         "start of the process",
         "",
-        "Two Python processes start, one after the other: the program with its database, then the engine with its own "
+        "Two Python processes start: the program with its database and, a little later, the engine with its own "
         "modules, numpy and llama-cpp-python. The other is one process.",
     ),
     (

@@ -17,7 +17,7 @@ from programs import Answer, Program
 from prompts import SYSTEM, TASKS, long_system, passage, question
 
 CHAT = "chat"
-SETTLED = 1.0  # seconds after an answer in which kvchat has written its pages
+SETTLED = 3.0  # seconds after an answer in which kvchat has written its pages and given back what it freed
 
 
 def _told(answer: Answer) -> dict[str, Any]:
