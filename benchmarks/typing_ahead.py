@@ -145,6 +145,10 @@ class Deadline(Interrupt):
 
     at: float | None = None
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.stop = self
+
     def __call__(self) -> bool:
         return self.at is not None and time.process_time() >= self.at
 

@@ -110,6 +110,7 @@ ROOMS: dict[str, set[str]] = {
 }
 NATIVE = {
     "kvchat.engine.llama",
+    "kvchat.engine.llama_abort",
     "kvchat.engine.llama_devices",
     "kvchat.engine.llama_params",
     "kvchat.engine.llama_quants",

@@ -76,9 +76,8 @@ class Context:
             rollback=rollback_rows(model.geometry, config.parallel),
             outputs=OUTPUTS,
         )
-        self._whole_steps = False
         try:
-            self.native = NativeContext(model.native, params, lambda: interrupt() and not self._whole_steps)
+            self.native = NativeContext(model.native, params, interrupt)
         except ValueError:
             types = f"{config.type_k}/{config.type_v}"
             raise KvchatError(
@@ -131,7 +130,7 @@ class Context:
         """Compute steps of different tracks together: at most `chunk` tokens and OUTPUTS logits in all. A step with a
         witness is alone, and needs room for one more token in batch and context. Raises Aborted or KvchatError; the
         cells of each are then as they were before, or spoilt: a recurrent state cannot be taken back."""
-        self._whole_steps = any(task.step.whole for task in tasks)
+        self.native.abort.ask(not any(task.step.whole for task in tasks))
         self.forget_outputs()
         code = self._decode(tasks)
         if code == DECODED:
@@ -186,7 +185,7 @@ class Context:
 
     def decode_aside(self, tokens: Sequence[int], position: int) -> None:
         """Compute in the scratch sequence. Raises Aborted or KvchatError; nothing of it is left then."""
-        self._whole_steps = False
+        self.native.abort.ask(True)
         self.forget_outputs()
         code = self.native.decode(tokens, position, SCRATCH, output=1)
         if code != DECODED:

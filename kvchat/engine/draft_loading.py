@@ -46,7 +46,7 @@ def load_draft(config: EngineConfig, target: Seat, interrupt: Interrupt) -> Draf
         model = Model(alone, lambda _: not interrupt.closing)
         try:
             check_pair(name, model.native, target.model.native)
-            seat = Seat(model, _beside(alone, model.geometry, target.context.cells), interrupt, draft=True)
+            seat = Seat(model, _beside(alone, model.geometry, target.context.cells), interrupt.stop, draft=True)
         except KvchatError:
             model.native.close()
             raise

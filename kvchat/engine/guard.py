@@ -101,7 +101,7 @@ class Guard:
 
     def _deep(self, pair: Pair, flash: bool) -> Context:
         config = replace(self._config, type_k=pair[0], type_v=pair[1])
-        return deep_context(self._model, config, Setting(flash, self._threads), self._must_stop)
+        return deep_context(self._model, config, Setting(flash, self._threads), self._wanted)
 
     def _decode_time(self, context: Context) -> float:
         if self._must_stop():

@@ -35,7 +35,7 @@ class Laboratory:
         then."""
         self.end(None, Failure("another measurement has taken its place"))
         try:
-            self._job = FidelityJob(command, self._model, config, self._interrupt)
+            self._job = FidelityJob(command, self._model, config, self._interrupt.stop)
         except KvchatError as error:
             self._emit(Measured(command.turn, None, Failure(error.message, error.hint)))
 

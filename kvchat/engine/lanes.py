@@ -74,7 +74,6 @@ class Lane:
     ) -> None:
         """Raises KvchatError when llama.cpp refuses. A recurrent state cannot be taken back, so models that have one
         are not interrupted within a decode."""
-        whole = bool(model.geometry.state_bytes)
         params = ContextParams(
             cells=cells,
             batch=batch,
@@ -87,12 +86,13 @@ class Lane:
             outputs=batch,
         )
         try:
-            self._native = NativeContext(model.native, params, lambda: interrupt() and not whole)
+            self._native = NativeContext(model.native, params, interrupt)
         except ValueError:
             raise KvchatError(
                 f"llama.cpp refused a context of {cells} tokens with cache types {plan.type_k}/{plan.type_v}",
                 "try a smaller depth; the log (see kvchat paths) has llama.cpp's own words",
             ) from None
+        self._native.abort.ask(not model.geometry.state_bytes)
         self.plan = plan
         self.memory = Memory(self._native, model.geometry)
         if plan.way == "transcoded" and self._native.decode([0, 0], 0, CHAT, output=1) == DECODED:

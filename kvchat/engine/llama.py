@@ -2,8 +2,7 @@
 
 With its neighbours, whose names begin with `llama_`, the only module that imports
 llama_cpp or ctypes. Owns native handles and their lifetimes; must not decide anything: what to decode, keep or restore
-is the business of its callers. Everything here runs on the engine thread, except that `interrupt` callables are asked
-from llama.cpp's compute threads.
+is the business of its callers. Everything here runs on the engine thread.
 
 Two calls of the library are never made, since a full disk or a short file makes them lie or abort the process:
 `llama_state_seq_save_file` and `llama_state_seq_load_file`.
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvchat.backend.values import Hardware, Rope
+from kvchat.engine.llama_abort import AbortCallback
 from kvchat.engine.llama_params import NativeAdapters, place_context, place_model
 
 GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
@@ -211,7 +211,7 @@ class NativeContext:
     """A context with one unified cache. Positions of a batch follow on from those in the sequence."""
 
     def __init__(self, model: NativeModel, params: ContextParams, interrupt: Callable[[], bool]) -> None:
-        """`interrupt` is asked during a decode on CPU and ends it when true. ValueError when llama.cpp refuses."""
+        """`interrupt`: see AbortCallback. ValueError when llama.cpp refuses."""
         native = lib.llama_context_default_params()
         native.n_ctx = params.cells
         native.n_batch = params.batch
@@ -231,12 +231,7 @@ class NativeContext:
             raise ValueError("llama.cpp could not create the context")
         model.adapters.apply(self.handle)
 
-        @lib.ggml_abort_callback  # type: ignore[untyped-decorator]
-        def abort(_user: Any) -> bool:
-            return interrupt()
-
-        self._abort = abort
-        lib.llama_set_abort_callback(self.handle, abort, ctypes.c_void_p(0))
+        self.abort = AbortCallback(self.handle, interrupt)
         self._memory = lib.llama_get_memory(self.handle)
         self._vocab_size = model.vocab_size
         self.last_output = 0  # index in the last batch of the last token of its first run

@@ -44,7 +44,7 @@ from kvchat.backend.values import EngineConfig, Failure
 from kvchat.engine import llama
 from kvchat.engine.cost_measuring import measure_costs
 from kvchat.engine.guard import Guard
-from kvchat.engine.interrupt import Interrupt
+from kvchat.engine.interrupt import Flag, Interrupt
 from kvchat.engine.scheduler import Scheduler
 from kvchat.engine.session import Session
 from kvchat.engine.tuning import Interrupted, Setting, best, measure
@@ -64,6 +64,7 @@ class EngineProcess:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._interrupt = Interrupt()
+        self._wanted = Flag()  # something came, or the end
         self._inbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._first_error = ""
         self._aside: str | None = None  # what is being made beside the chat
@@ -172,9 +173,10 @@ class EngineProcess:
         """Measure while nobody wants anything, and use what is best. False: somebody did, try again later."""
         present = Setting(session.context.flash, session.context.threads)
         try:
-            results = measure(session.model, session.config, present, self._is_wanted)
+            wanted = self._from_now_on()
+            results = measure(session.model, session.config, present, wanted)
             chosen = best(results)
-            costs = measure_costs(session.model, session.config, chosen, self._is_wanted)
+            costs = measure_costs(session.model, session.config, chosen, wanted)
         except Interrupted:
             return False
         except KvchatError:
@@ -191,7 +193,7 @@ class EngineProcess:
         """Find out what the cache types cost while nobody wants anything. False: somebody did, try again later."""
         context = session.context
         guard = Guard(
-            session.model, session.config, threads=context.threads, flash=context.flash, wanted=self._is_wanted
+            session.model, session.config, threads=context.threads, flash=context.flash, wanted=self._from_now_on()
         )
         try:
             verdict = guard.measure()
@@ -204,8 +206,12 @@ class EngineProcess:
             self._send(Guarded(verdict))
         return True
 
-    def _is_wanted(self) -> bool:
-        return not self._inbox.empty() or self._interrupt.closing
+    def _from_now_on(self) -> Flag:
+        """Set as soon as somebody wants something, or at once where somebody does."""
+        self._wanted.set(False)
+        if not self._inbox.empty() or self._interrupt.closing:
+            self._wanted.set(True)
+        return self._wanted
 
     def _receive(self) -> None:
         """Inbox thread: a cancel acts at once, the rest waits its turn. The end of the pipe ends the process."""
@@ -215,11 +221,13 @@ class EngineProcess:
                 if isinstance(command, Cancel):
                     self._interrupt.cancel(command.turn)
                 self._inbox.put(command)
+                self._wanted.set(True)
                 if isinstance(command, URGENT) and (aside := self._aside) is not None:
                     self._interrupt.cancel(aside)
         except (EOFError, OSError):
             self._interrupt.close()
             self._inbox.put(None)
+            self._wanted.set(True)
             time.sleep(GRACE)
             os._exit(0)
 

@@ -74,7 +74,7 @@ class Session:
 
     def _build(self, config: EngineConfig, *, draft_needed: bool) -> None:
         self.config = config
-        self._seat = Seat(self.model, config, self._interrupt, beside=draft_subject(config))
+        self._seat = Seat(self.model, config, self._interrupt.stop, beside=draft_subject(config))
         self._speculation = Speculation(config.draft_costs, on_gpu=self.context.on_gpu)
         try:
             self._companion.open(config, self._seat, needed=draft_needed)

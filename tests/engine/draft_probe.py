@@ -35,7 +35,7 @@ class Probe:
         )
         self.interrupt = Interrupt()
         self.model = Model(self.config, lambda fraction: True)
-        self.target = Seat(self.model, self.config, self.interrupt)
+        self.target = Seat(self.model, self.config, self.interrupt.stop)
         self.reference = Context(self.model, self.config, lambda: False)
         self.open()
 

@@ -42,10 +42,14 @@ class Countdown(Interrupt):
 
     left: int | None = None
 
+    def __init__(self):
+        super().__init__()
+        self.stop = self
+
     def __call__(self):
         if self.left is not None:
             self.left -= 1
-        return super().__call__() or (self.left is not None and self.left < 0)
+        return self._flag() or (self.left is not None and self.left < 0)
 
 
 @dataclass

@@ -14,6 +14,7 @@ import numpy as np
 from kvchat.backend.values import EngineConfig
 from kvchat.engine import llama
 from kvchat.engine.context import Aborted, Context
+from kvchat.engine.interrupt import Flag
 from kvchat.engine.memory import CHAT
 from kvchat.engine.model import Model
 from kvchat.errors import KvchatError
@@ -26,8 +27,8 @@ class Probe:
     def __init__(self, path, **config):
         self.config = EngineConfig(path, context=1024, threads=1, extra_buffers=False, **config)
         self.model = Model(self.config, lambda fraction: True)
-        self.interrupted = False
-        self.context = Context(self.model, self.config, lambda: self.interrupted)
+        self.stop = Flag()
+        self.context = Context(self.model, self.config, self.stop)
         self.memory = self.context.memory
 
     def fill(self, tokens, start=0):
@@ -103,12 +104,12 @@ def broken_off(subject):
         memory.clear()
         subject.fill(TOKENS[:128])
         snapshot = memory.snapshot()
-        subject.interrupted = True
+        subject.stop.set(True)
         try:
             subject.context.decode(TOKENS[200 : 200 + size], 128, output=True)
             raise SystemExit(f"{size} tokens were not broken off")
         except Aborted:
-            subject.interrupted = False
+            subject.stop.set(False)
         if memory.spoilt:
             spoilt.append(size)
             if memory.length or not memory.rewind(snapshot, 128):

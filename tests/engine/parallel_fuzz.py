@@ -169,7 +169,7 @@ class Fuzz:
     def prove(self):
         """What each chat's cells tell next is what a fresh context tells."""
         model = self.session.model
-        fresh = Context(model, replace(self.config, parallel=1), Interrupt())
+        fresh = Context(model, replace(self.config, parallel=1), Interrupt().stop)
         for place in self.session.seat.places:
             ids = list(place.cells.ids)
             if not ids or self.session.seat.occupied == CELLS:

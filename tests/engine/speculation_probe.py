@@ -81,17 +81,16 @@ class Guesser(Oracle):
 
 
 class LateInterrupt(Interrupt):
-    """Once armed it answers No to whoever asks before a decode, and then Yes: the decode is broken off."""
+    """Once armed it cancels when a decode has begun: that is broken off, or the last one where it must be whole."""
 
-    asked = None
+    armed = False
 
-    def __call__(self):
-        if self.asked is not None:
-            self.asked += 1
-        return super().__call__() or (self.asked or 0) > 1
+    def decoding(self):
+        if self.armed:
+            self._flag.set(True)
 
     def is_cancelled(self, turn):
-        return super().is_cancelled(turn) or (self.asked or 0) > 1
+        return super().is_cancelled(turn) or (self.armed and self._flag())
 
 
 class Chat:
@@ -103,12 +102,18 @@ class Chat:
         self.events = []
         self.session = Session(EngineConfig(str(model), **config), self.interrupt, lambda _: True, self.emit)
         self.native = self.session.model.native
+        context = self.session.seat.context.native
+        self._decode_runs, context.decode_runs = context.decode_runs, self.decode_runs
         self.messages = [PromptMessage("user", STORY * 2)]
         self.watch = lambda event: None
 
     def emit(self, event):
         self.events.append(event)
         self.watch(event)
+
+    def decode_runs(self, runs):
+        self.interrupt.decoding()
+        return self._decode_runs(runs)
 
     def oracle(self, told, before=lambda calls: None, drafter=Oracle):
         speculation = self.session._speculation
@@ -232,11 +237,11 @@ def cancels(model, folder):
             if calls == call // 2 and call % 2:
                 chat.interrupt.cancel("t")
             elif calls == call // 2:
-                chat.interrupt.asked = 0
+                chat.interrupt.armed = True
 
         oracle = chat.oracle(plain["ids"], before=cancel)
         half = chat.ask(draft="ngram", sampling=sampling)
-        chat.interrupt.asked = None
+        chat.interrupt.armed = False
         told.append([half, chat.go_on(half), oracle.finished])
     chat.close()
     chat = Chat(model, folder / "kv")

@@ -53,10 +53,11 @@ def wakeups(pid: int) -> int:
 
 
 def sleeps_until_it_is_asked(driver: Driver) -> None:
-    """Once everything is measured no thread wakes up by itself, not even as seldom as the engine looks for quiet."""
+    """Once everything is measured, and a while later memory was given back, no thread wakes up by itself, not even as
+    seldom as the engine looks for quiet."""
     pid, woken = driver.engine.pid, -1
     while woken != (woken := wakeups(pid)):
-        time.sleep(0.2)
+        time.sleep(IDLE + 0.2)
     assert not events_for(driver, IDLE + 0.5)
     assert wakeups(pid) == woken
 
