@@ -242,7 +242,7 @@ class Campaign:
         )
         self._full = "tokens too long" in done.stderr and self._lets_nothing_go()
         if self._full:
-            self.found["chats that were full, of a model that can let nothing go"] += 1
+            self.found["chats that were full, and could let nothing go"] += 1
         elif done.returncode:
             log = (self.home / "kvchat" / "logs" / "engine.log").read_text(errors="replace")
             self.problems.append(f"kill {number}: the chat does not go on: {done.stderr[-1000:]}{log[-3000:]}")
@@ -252,9 +252,12 @@ class Campaign:
             self.problems.append(f"kill {number}: left after the next start: {left}")
 
     def _lets_nothing_go(self) -> bool:
-        """Of the chat that was used last: a hybrid model has a state that no token can be taken out of."""
+        """Of the chat that was used last: a hybrid model has a state that no token can be taken out of, and what is
+        pinned stays."""
         with closing(sqlite3.connect(self.home / "kvchat" / "chats.db", timeout=PATIENCE)) as raw:
-            return "lfm2" in raw.execute("SELECT settings FROM chats ORDER BY updated DESC LIMIT 1").fetchone()[0]
+            chat, settings = raw.execute("SELECT id, settings FROM chats ORDER BY updated DESC LIMIT 1").fetchone()
+            pinned = raw.execute("SELECT 1 FROM messages WHERE chat = ? AND pinned", (chat,)).fetchone()
+        return "lfm2" in settings or pinned is not None
 
     def _committed(self) -> Messages:
         file = self.home / "kvchat" / "chats.db"

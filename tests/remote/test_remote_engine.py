@@ -246,7 +246,7 @@ class Local:
 
     made: list[Local] = []  # noqa: RUF012
 
-    def __init__(self, config: EngineConfig, post, *_: object) -> None:
+    def __init__(self, config: EngineConfig, post, *_: object, **__: object) -> None:
         self.config, self.post, self.ready = config, post, None
         self.closed: float | None = None
         Local.made.append(self)

@@ -32,7 +32,7 @@ class Here(FakeEngine):
 
     pid = None
 
-    def __init__(self, config: EngineConfig, post, *_: object) -> None:
+    def __init__(self, config: EngineConfig, post, *_: object, **__: object) -> None:
         super().__init__(config, post, lambda request: turn_events(request, ["From here."]))
 
 
