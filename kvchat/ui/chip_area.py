@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 from textual.document._document import Location
 from textual.geometry import Offset
+from textual.strip import Strip
 from textual.widgets import TextArea
 from textual.widgets.text_area import Selection
 
@@ -42,6 +43,10 @@ class ChipArea(TextArea, inherit_bindings=False):
         result = self._replace_via_keyboard(text, *self.selection)
         if result is not None:
             self.move_cursor(result.end_location)
+
+    def render_line(self, y: int) -> Strip:
+        """A line of it; nothing where there is no column for it, which the base class does not expect."""
+        return super().render_line(y) if self.content_size.width else Strip.blank(self.size.width)
 
     # ------------------------------------------------------------------ chips
 

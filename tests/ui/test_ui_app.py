@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_backend import delta, finished, make_ready, prompt_events, turn_events
+from modal_host import text
 from textual.widgets import OptionList
 from ui_fakes import lines, room, sees, send, shown, stage, status, until
 
@@ -427,3 +428,14 @@ async def test_the_mouse_selects_and_the_prompt_keeps_the_keyboard(home: Path) -
             assert not room(pilot).screen.selections
             await pilot.press("x")
             assert room(pilot).prompt.text == "x"
+
+
+@pytest.mark.parametrize("columns", [1, 4, 7])
+async def test_a_window_of_a_few_columns(home: Path, columns: int) -> None:
+    """Nothing can be read in it, and nothing ends in it."""
+    with stage(home) as on:
+        async with on.app().run_test(size=(columns, 12)) as pilot:
+            await until(pilot, lambda: on.engine.ready is not None)
+            await pilot.press("a", "backspace", "ctrl+s", "escape", "f2", "escape", "f1", "escape")
+            await pilot.resize_terminal(80, 24)
+            await until(pilot, lambda: "Write a message" in text(pilot.app))
