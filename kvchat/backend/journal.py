@@ -70,7 +70,7 @@ class Journal:
         for given_up, candidate in ladder(config):
             if given_up:
                 notes.append(f"{given_up}: off, because the engine {cause} with it on this machine")
-            found = self._deaths.get(configuration_key(candidate)) or (
+            found = self._deaths.get(_death_key(candidate)) or (
                 self._deaths.get(_machine_key()) if candidate.extra_buffers else None
             )
             if found is None:
@@ -101,13 +101,13 @@ class Journal:
 
     def died(self, config: EngineConfig, cause: str) -> None:
         """Condemn a configuration; `cause` reads on from "the engine ", as in "was killed by SIGILL"."""
-        self._deaths[configuration_key(config)] = cause
+        self._deaths[_death_key(config)] = cause
         self._write()
 
     def survived(self, config: EngineConfig) -> None:
         """The engine has decoded its first token. If only extra buffers stood between death and life, they are to
         blame, for every model."""
-        cause = self._deaths.get(configuration_key(replace(config, extra_buffers=True)))
+        cause = self._deaths.get(_death_key(replace(config, extra_buffers=True)))
         if not config.extra_buffers and cause and "SIGILL" in cause and _machine_key() not in self._deaths:
             self._deaths[_machine_key()] = cause
             self._write()
@@ -181,6 +181,12 @@ def _unusual(config: EngineConfig) -> Iterator[str]:
             yield repr(chosen)
     for adapter in config.lora:
         yield f"{adapter!r} {_file_identity(adapter.path)}"
+
+
+def _death_key(config: EngineConfig) -> str:
+    """The same with the sizes that were asked for: a death with one context is no reason to refuse another."""
+    sizes = [str(each) for each in (config.context, config.parallel) if each]
+    return "-".join((configuration_key(config), *sizes))
 
 
 def draft_key(config: EngineConfig) -> str:

@@ -179,10 +179,6 @@ class Context:
         for track in self.tracks:
             track.outputs.forget()
 
-    def logits_after(self, length: int) -> npt.NDArray[np.float32] | None:
-        """Of the first track, see `Outputs.after`."""
-        return self.outputs.after(length)
-
     def decode_aside(self, tokens: Sequence[int], position: int) -> None:
         """Compute in the scratch sequence. Raises Aborted or KvchatError; nothing of it is left then."""
         self.native.abort.ask(True)
@@ -229,4 +225,4 @@ def _context_size(model: Model, config: EngineConfig, beside: Subject | None, *,
             f"and {free / 2**30:.1f} GiB are free",
             f"the largest that fits is about --ctx-size {plan.chosen.largest_context or CELLS}",
         )
-    return plan.context
+    return -(-plan.context // CELLS) * CELLS  # as llama.cpp does, but for the batch, which it cuts to what was asked

@@ -92,6 +92,15 @@ def test_the_next_start_and_other_models_do_not_probe_again(start, tmp_path):
     assert "SIGILL" in choice.notes[0]
 
 
+def test_a_death_with_one_context_is_no_reason_to_refuse_another(tmp_path):
+    journal, config = Journal(tmp_path), EngineConfig(str(tmp_path / "model.gguf"), context=1)
+    for _, rung in ladder(config):
+        journal.died(rung, "was killed by SIGABRT")
+    assert journal.choose(config) is None
+    for other in (replace(config, context=0), replace(config, context=4096), replace(config, parallel=2)):
+        assert Journal(tmp_path).choose(other).config == other
+
+
 def test_every_rung_of_the_ladder_is_tried(start):
     client = start("only-plain", type_k="q8_0", type_v="q8_0")
     events = client.until(Ready)
