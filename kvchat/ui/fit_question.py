@@ -22,6 +22,7 @@ from kvchat.backend.values import EngineConfig
 from kvchat.ui.display import display
 from kvchat.ui.inline_keys import is_on_top, run_bound
 from kvchat.ui.offers import FitProblem, Offer
+from kvchat.ui.options import Options
 from kvchat.ui.settings_row import Hint
 
 SHORT = 20  # lines of a screen without room for empty ones
@@ -29,7 +30,7 @@ TINY = 14  # lines of a screen without room for the parts
 PADDING_CELLS = 3  # at both sides of a row, with the scroll bar
 
 
-class OfferList(OptionList):
+class OfferList(Options):
     """What can be done, one line each: the label, then what it means."""
 
     DEFAULT_CSS = """

@@ -18,6 +18,7 @@ from textual.widgets.option_list import Option
 
 from kvchat.ui.display import display_line
 from kvchat.ui.inline_keys import LineInput, is_on_top, is_there
+from kvchat.ui.options import Options
 from kvchat.ui.settings_row import Hint
 
 TINY = 12  # lines of a screen without room for a border
@@ -28,7 +29,7 @@ MOST_ROWS = 200
 Item = TypeVar("Item")
 
 
-class Rows(OptionList):
+class Rows(Options):
     """The list; the keyboard stays with the filter."""
 
     DEFAULT_CSS = """

@@ -14,7 +14,7 @@ from rich.cells import cell_len, set_cell_size
 from textual import events
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import OptionList, Static
+from textual.widgets import Static
 from textual.widgets.option_list import Option
 
 from kvchat.backend.choices import Remote
@@ -24,6 +24,7 @@ from kvchat.ui.display import display_line
 from kvchat.ui.inline_keys import run_bound
 from kvchat.ui.meters import shortened, size_text
 from kvchat.ui.model_facts import ModelFacts
+from kvchat.ui.options import Options
 from kvchat.ui.plan_words import need_lines, reuse_lines
 from kvchat.ui.planning import Configure, Planned, PlanReader
 from kvchat.ui.remote_rows import facts_of, remote_line, remote_lines
@@ -65,7 +66,7 @@ def name_column(models: Sequence[ModelFile], width: int) -> int:
     return max(SHORTEST_NAME, min(longest, LONGEST_NAME, width - FACTS_CELLS))
 
 
-class ModelList(OptionList):
+class ModelList(Options):
     """`configure` says with which configuration a model would be used in `memory`. `remotes` are servers to choose
     from, behind the models of this machine."""
 

@@ -25,6 +25,7 @@ from kvchat.chats.types import Chat
 from kvchat.ui.grouping import grouped
 from kvchat.ui.inline_keys import LineInput
 from kvchat.ui.key_hints import hints, key_text, keys_at
+from kvchat.ui.options import Options
 from kvchat.ui.sidebar_rows import ChatState, head, row
 
 _USUAL = 30  # cells, as long as the real width is not known
@@ -46,7 +47,7 @@ class Found:
     snippets: Mapping[str, str] = field(default_factory=dict)
 
 
-class ChatList(OptionList):
+class ChatList(Options):
     """Titles with their age, under the heads of their groups, which the cursor passes over. Letters act."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
