@@ -6,7 +6,6 @@ Owns the counts and what is expected of a draft by them; pure. Must not know wha
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 
 from kvchat.engine.draft_costs import MOST_TOKENS
@@ -143,7 +142,7 @@ def _told(text: str | None) -> dict[str, object]:
 def _read(entry: object) -> Odds | None:
     if not isinstance(entry, list) or len(entry) != 5:
         return None
-    if not all(type(each) in (int, float) and math.isfinite(each) and 0 <= each <= _MOST_COUNT for each in entry):
+    if not all(type(each) in (int, float) and 0 <= each <= _MOST_COUNT for each in entry):
         return None
     drafts, first, tried, stood, reach = entry
     if first > drafts or stood > tried:

@@ -56,8 +56,9 @@ class TitleJob:
         if not self._seat.make_room(len(ids) + MOST_TOKENS, self._seat.front):
             yield Titled(self.turn, "")
             return
-        for start in range(0, len(ids), STEP):
-            self._compute(ids[start : start + STEP])
+        step = min(STEP, self._context.chunk)
+        for start in range(0, len(ids), step):
+            self._compute(ids[start : start + step])
             yield None
         text = ""
         raw = b""

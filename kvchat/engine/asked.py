@@ -17,11 +17,12 @@ from kvchat.formats.past import Eviction, Numbering, Past
 
 
 class TooLongError(KvchatError):
-    """The prompt does not fit into the context."""
+    """The prompt does not fit into the context: of what has to be in there, and the first token of an answer, `over`
+    tokens have no cell."""
 
-    def __init__(self, tokens: int, cells: int, over: int) -> None:
+    def __init__(self, over: int, cells: int) -> None:
         super().__init__(
-            f"the conversation is {over:,} token{'' if over == 1 else 's'} too long: it has {tokens:,},"
+            f"the conversation is {over:,} token{'' if over == 1 else 's'} too long: it takes {over + cells - 1:,},"
             f" the context holds {cells:,}, and one must be left for the answer",
             "take a larger context or a shorter message, or start a new chat",
         )
@@ -39,6 +40,11 @@ class Asked:
     thought: Eviction | None
     system: int
     came: float
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what is computed may be kept on disk."""
+        return self.request.keep_kv and not self.request.incognito
 
     @property
     def tokens(self) -> int:

@@ -73,7 +73,10 @@ class DraftModel:
     # ---------------------------------------------------------------- in a turn
 
     def keep(self, keep: bool) -> None:
-        """Whether the next turn reuses and saves KV."""
+        """Whether the next turn reuses and saves KV. What was read in turns that do not is not there any more then."""
+        if keep and not self._keeps:
+            self._told, self._stage, self._agreed = Past(()), "done", 0
+            self.seat.front.release()
         self._keeps = keep
 
     def reach(self, ids: Sequence[int]) -> Reach:

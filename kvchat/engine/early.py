@@ -61,6 +61,8 @@ class Early:
         """The cells hold only the first `length` tokens of what they held."""
         self._wasted = self.wasted(length)
         self._read = self._within(length)
+        if self.committed(length) == length:  # and whatever comes behind it is of somebody else
+            self._committed = None
 
     def adopt(self, other: Early) -> None:
         """What was read in vain in another chat's cells is told with the next turn of this one."""

@@ -21,6 +21,7 @@ from kvchat.engine.history import Prompt
 from kvchat.engine.overflow import EVICTING, MARGIN, SINKS, Full, choose
 from kvchat.engine.past_thoughts import PastThoughts
 from kvchat.engine.scoring import key_norms
+from kvchat.errors import KvchatError
 from kvchat.formats.past import READ, Eviction, Numbering, Past, Range, count, dead, joined, live, resolve
 from kvchat.kv.transcode import Quants
 
@@ -51,7 +52,7 @@ class Room:
         self._request = request
         self._cells = cells
         self._context = context
-        self._trained = trained
+        self._positions_at_most = most_positions(trained, context)
         self._head = head
         self._quants = quants
         self._holder = holder
@@ -124,8 +125,8 @@ class Room:
         """Whether `needed` more tokens can be decoded; where they cannot, let some leave if `told` tokens are all that
         the cells hold. Raises KvchatError when what leaves cannot."""
         free = self._context - self._cells.live
-        if self._cells.past.evictions and self._trained and len(self._cells) + needed > self._trained:
-            return False  # positions have run out; the next turn gives new ones
+        if self.has_run_out(needed):
+            return False  # beside a reply no others are given; the next turn does
         if self.fits(needed) or not self.acts:
             return free >= needed
         if told < len(self._cells) or self.next_eviction() is not None:  # a log is in order
@@ -139,32 +140,44 @@ class Room:
 
     def _tell(self, eviction: Eviction, began: float) -> None:
         self.tokens += eviction.tokens
-        self.times += 1
+        self.times += bool(eviction.tokens)  # positions alone are no room
         logged, seconds = self._numbering.logged(eviction), time.perf_counter() - began
         self._emit(Evicted(self._request.turn, logged, self._request.overflow, seconds))
 
     # ---------------------------------------------------------------- positions
 
     def runs_out(self, length: int) -> bool:
-        """Whether a turn with a prompt of `length` tokens would come to positions that the model was not trained for,
-        though its context is not larger than that."""
+        """Whether a turn with a prompt of `length` tokens would come to positions that there are not, and something has
+        left, or would, so that others can be given."""
         reserve = min(self._request.sampling.max_tokens or self._context, self._context // 4)
-        gone = bool(self._wanted) or length + reserve > self._context
-        return self.acts and gone and self._trained >= self._context and length + reserve > self._trained
+        gone = bool(self._wanted) or (self.acts and length + reserve > self._context)
+        return gone and self._is_beyond(length + reserve)
 
-    def renumber(self, past: Past, needed: int) -> Past:
+    def has_run_out(self, needed: int) -> bool:
+        """Whether there are no positions for `needed` more tokens, and something has left, so that others can be given.
+        What the log has is carried out first, wherever that leads."""
+        left = bool(self._cells.past.evictions) and self.next_eviction() is None
+        return left and self._is_beyond(len(self._cells) + needed)
+
+    def _is_beyond(self, length: int) -> bool:
+        return 0 < self._positions_at_most < length
+
+    def renumber(self, past: Past, needed: int) -> Past | None:
         """Give what stays of `past` positions from 0 on, and let some leave where it is too much with `needed` more
         tokens: keys are turned where the cells hold it and llama.cpp can do that, else what stands behind a gap is
-        computed again. What the cells shall hold. Raises KvchatError."""
+        computed again. What the cells shall hold; None: nothing has left or leaves, so there are no other positions.
+        Raises KvchatError."""
         began, cells, at = time.perf_counter(), self._cells, len(past.ids)
-        self._holder.before_eviction()
         reserve = min(self._request.sampling.max_tokens or self._context, self._context // 4)
         holes = dead(past.evictions, at)
         lacks = at - count(holes) + needed + reserve > self._context
         ranges = self._choose(needed + reserve, past) if lacks else []
+        if not holes and not ranges:
+            return None
+        self._holder.before_eviction()
         stay = live(0, at, joined([*holes, *ranges]))
-        if cells.memory.can_move and self._is_there(past):
-            eviction = cells.move(ranges)
+        eviction = self._moved(ranges) if cells.memory.can_move and self._is_there(past) else None
+        if eviction is not None:
             past = cells.past
         else:
             eviction = Eviction(at, tuple(ranges), READ)
@@ -174,6 +187,12 @@ class Room:
         self._tell(eviction, began)
         self._wanted, self._numbering = (), self._numbering.renewed(eviction.at, stay)
         return past
+
+    def _moved(self, ranges: Sequence[Range]) -> Eviction | None:
+        try:
+            return self._cells.move(ranges)
+        except KvchatError:  # beside other chats there may be no room for that: all is read again
+            return None
 
     def ways(self) -> tuple[Way, ...]:
         """What each policy would let go now, where the one of this turn is to stop. Keys are not read for that."""
@@ -205,7 +224,7 @@ class Room:
             cells=self._context,
             needed=needed,
             kept=self._positions(self._kept),
-            turns=[turn for turn in self._positions(self._turns) if turn[1] < length],
+            turns=[(start, min(end, length - 1)) for start, end in self._positions(self._turns) if start < length - 1],
             budget=self._context * 3 // 4,
         )
 
@@ -242,6 +261,12 @@ def prompt_past(
         return past, numbering, None
     eviction = Eviction(at, tuple(joined(found)))
     return replace(past, evictions=(*past.evictions, eviction)), numbering, numbering.logged(eviction)
+
+
+def most_positions(trained: int, context: int) -> int:
+    """Positions that a chat can come to: those that the model was trained for, or of a context that was asked to be
+    larger than that. 0: not known, and so no limit."""
+    return trained and max(trained, context)
 
 
 def excess(prompt: Past, context: int) -> int:

@@ -136,7 +136,8 @@ class Memory:
 
     def evict(self, ranges: Sequence[Range], holes: Sequence[Range], ids: Sequence[int]) -> None:
         """Let the positions of `ranges` go, of which none is the last one, and close up the cells of the others, in
-        position order: sums run in cell order, and a chat that goes on must have those of one that is restored.
+        position order: sums run in cell order, and a chat that goes on must have those of one that is restored. Beside
+        other sequences that waits for `compact`: there may be no room for a copy of what is shared with them.
         `holes`: all that is gone then; `ids`: of all tokens, by position.
 
         Positions stay, so keys need no rotation, whatever their type. Raises KvchatError: a recurrent state cannot let
@@ -145,28 +146,33 @@ class Memory:
         if self.recurrent:
             raise KvchatError("a recurrent state cannot forget single tokens", "use another overflow policy")
         length = self.length
+        before, left = _positions(length, self.holes), _positions(length, holes)
         for start, end in ranges:
             self._own.remove(start, end)
         rows = self._parsed(self._own.state(), self.layout)
-        left = [position for low, high in live(0, length, holes) for position in range(low, high)]
         if "full" in rows and not np.array_equal(rows["full"].positions, left):
             self.clear()
             raise KvchatError("llama.cpp did not let these tokens go", "the chat is read again")
-        self._put(rows, length, holes, ids)
+        if self._own.is_alone:
+            self.replace(self._blob(rows, ids), length, holes)
+            return
+        lent = set(before[: self.shared])
+        self.shared, self.holes, self._own.scattered = len(lent.intersection(left)), tuple(holes), True
 
-    def _put(self, rows: Mapping[Part, Rows], length: int, holes: Sequence[Range], ids: Sequence[int]) -> None:
+    def _blob(self, rows: Mapping[Part, Rows], ids: Sequence[int]) -> memoryview:
         cells = {part: PartCells(each.shape, each.positions) for part, each in rows.items()}
         blob = BlobBuffer(cells, self._own.number, ids if self.layout.plane else None)
         for part, each in rows.items():
             for view, raw in zip(blob.views(part, 0, len(each.positions)), each.payload(), strict=True):
                 view[:] = raw
-        self.replace(blob.finish(), length, holes)
+        return blob.finish()
 
     def compact(self, ids: Sequence[int]) -> None:
         """Close up the cells in position order where they were taken beside those of other sequences, which are gone
         by now. `ids` as in `evict`. Raises KvchatError when llama.cpp refuses; the chat is then empty."""
         if self._own.scattered and self.length and self._own.is_alone:
-            self._put(self._parsed(self._own.state(), self.layout), self.length, self.holes, ids)
+            rows = self._parsed(self._own.state(), self.layout)
+            self.replace(self._blob(rows, ids), self.length, self.holes)
 
     def rewind(self, snapshot: memoryview, length: int) -> bool:
         """Go back to the state that `snapshot` holds, that after the first `length` tokens. False: nothing is left."""
@@ -213,10 +219,7 @@ class Memory:
         if rows is None or list(rows.positions) != list(range(length)):
             self.clear()
             raise KvchatError("llama.cpp did not move these tokens", "the chat is read again")
-        blob = BlobBuffer({"full": PartCells(rows.shape, rows.positions)}, self._own.number)
-        for view, raw in zip(blob.views("full", 0, length), rows.payload(), strict=True):
-            view[:] = raw
-        self.replace(blob.finish(), length)
+        self.replace(self._blob({"full": rows}, ()), length)
 
     def _turned(self) -> Rows | None:
         """All rows, after llama.cpp has turned the keys: it does so in front of the next decode, whatever that is."""
@@ -319,16 +322,9 @@ class Memory:
         length = self.length
         if not length or not self.first_needed(length):
             return
-        rows = self._parsed(self.snapshot(), self.layout.only("window", "state"))
-        first = dict.fromkeys(rows, 0)
-        first["window"] = int(np.searchsorted(rows["window"].positions, self.first_needed(length)))
-        cells = {part: PartCells(each.shape, each.positions[first[part] :]) for part, each in rows.items()}
-        blob = BlobBuffer(cells, self._own.number, [0] * length if self.layout.plane else None)
-        for part, each in rows.items():
-            views = blob.views(part, 0, len(cells[part].positions))
-            for view, raw in zip(views, each.payload(first[part]), strict=True):
-                view[:] = raw
-        if not self._own.load(blob.finish(), partial=True) or self.length != length:
+        rows = dict(self._parsed(self.snapshot(), self.layout.only("window", "state")))
+        rows["window"] = rows["window"].between(self.first_needed(length), length)
+        if not self._own.load(self._blob(rows, [0] * length), partial=True) or self.length != length:
             self.clear()
             raise KvchatError("llama.cpp refused its own window", "the chat is read again")
 
@@ -348,3 +344,7 @@ class Memory:
             return parse(blob, layout)
         except FormatError as error:
             raise KvchatError(str(error), _NOT_SAVED) from None
+
+
+def _positions(length: int, holes: Sequence[Range]) -> list[int]:
+    return [position for low, high in live(0, length, holes) for position in range(low, high)]

@@ -13,11 +13,13 @@ from itertools import accumulate
 from kvchat.backend.values import PromptMessage
 from kvchat.engine.template import ChatTemplate, Turn
 from kvchat.errors import KvchatError
+from kvchat.formats.page import digest, pack_ids
 from kvchat.formats.past import Range
 from kvchat.reasoning import LONGEST_TAG, Split, left_open, split, split_late
 
 Piece = Callable[[int], bytes]
 
+_MOST_BLOCKS = 10_000
 _THOUGHT, _ANSWER, _NEXT = "58248265471", "58248265472", "58248265473"
 
 
@@ -28,6 +30,7 @@ class PastThoughts:
         self._template = template
         self._piece = piece
         self._dropped: dict[tuple[str, str], bool] = {}
+        self._blocks: dict[bytes, Range | None] = {}  # by reply: to spell all of a long chat takes a while
 
     def ranges(self, messages: Sequence[PromptMessage], segments: Sequence[Sequence[int]]) -> list[Range]:
         """Where in the joined `segments`, the ids of `messages`, the reasoning of replies lies that the template drops
@@ -36,10 +39,18 @@ class PastThoughts:
         starts = list(accumulate(map(len, segments), initial=0))
         for number in range(1, len(messages) - 1):
             if messages[number].role == "assistant" and segments[number]:
-                block = self._block(segments[number - 1], segments[number])
+                block = self._remembered(segments[number - 1], segments[number])
                 if block is not None:
                     found.append((starts[number] + block[0], starts[number] + block[1]))
         return found
+
+    def _remembered(self, before: Sequence[int], reply: Sequence[int]) -> Range | None:
+        key = digest(pack_ids(before[-LONGEST_TAG:]), pack_ids(reply))
+        if key not in self._blocks:
+            if len(self._blocks) >= _MOST_BLOCKS:
+                self._blocks.clear()
+            self._blocks[key] = self._block(before, reply)
+        return self._blocks[key]
 
     def _block(self, before: Sequence[int], reply: Sequence[int]) -> Range | None:
         """The tokens of the reasoning with its tags and the white space behind it, counted from the first of the reply;

@@ -85,6 +85,7 @@ class PinJob:
             raise KvchatError("nothing is kept on disk here", "without --no-kv it can be pinned")
         saver.apart = True
         place.reuser.prepare(Past((*self._ids, 0)), 0, keep=True)
+        cells.early.commit()  # what was read of it for a draft is wanted on disk now
         if self._reused is None:
             self._reused = len(cells)
         saver.begin()

@@ -39,5 +39,7 @@ class Place:
     def release(self) -> None:
         """Give the cells back."""
         self.cells.truncate(0)
+        if self.saver is not None:
+            self.saver.let_go()
         self.reuser.check.forget()
         self.track.outputs.forget()

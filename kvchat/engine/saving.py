@@ -69,6 +69,10 @@ class Saver:
         # Of the checkpoints only the one that this turn goes on from: a small budget must have room for those to come.
         self._writer.protect(self._account, [*pages, *(checkpoint.key for checkpoint in checkpoints[-1:])])
 
+    def let_go(self) -> None:
+        """The chat leaves the cells: its pages may be evicted for those of others."""
+        self._writer.let_go(self._account)
+
     def take_early(self, wanted: Past) -> None:
         """What was read while the person typed is a part of `wanted`, the prompt of a turn, now. Of a window, hand out
         its full pages: rows that no later token looks at go when the turn puts it in order."""
@@ -142,9 +146,9 @@ class Saver:
         return start >= end or self._offer([(start, end)], self._cells.pages_on_disk) > 0
 
     def _end_on_disk(self) -> int:
-        """Where the closed pages end that the store has."""
+        """Where the closed pages end that the store has: it may have more than this chat may write."""
         count = self._cells.pages_on_disk
-        return self._cells.closed(self._cells.writable)[count - 1][1] if count else 0
+        return self._cells.closed(len(self._cells))[count - 1][1] if count else 0
 
     def _offer_state(self, snapshot: Snapshot) -> bool:
         try:

@@ -131,7 +131,7 @@ class Scheduler:
         tokens = asked.tokens
         if tokens > cells and asked.request.overflow not in ("shift", "sinks", "prune"):
             return True  # the turn will say so
-        loan = best_loan(place.reuser.lenders(), asked.past)
+        loan = best_loan(self._session.seat.lenders(place, keeps=asked.keeps), asked.past)
         shared = loan.length if loan is not None and not place.cells.memory.recurrent else 0
         reserve = min(asked.request.sampling.max_tokens or RESERVE, RESERVE, cells // 4)
         needed = min(tokens - shared + reserve, cells)

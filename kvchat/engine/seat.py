@@ -74,9 +74,7 @@ class Seat:
             saver = Saver(cells, self._writer, self.store, page_labels(self.context), track.outputs.after)
         place = Place(track, cells, Reuser(cells, self.store, self._borrowing), saver)
         for reuser in (place.reuser, place.resident):
-            reuser.lenders = lambda: [
-                other.cells for other in self.places if other is not place and other.keeps == place.keeps
-            ]
+            reuser.lenders = lambda: self.lenders(place, keeps=place.keeps)
         return place
 
     @property
@@ -115,6 +113,10 @@ class Seat:
     def occupied(self) -> int:
         """Cells in use."""
         return occupied(place.cells for place in self.places)
+
+    def lenders(self, wanted: Place, *, keeps: bool) -> list[Cells]:
+        """Of whom a chat in this place may share cells. `keeps`: whether what is in them may be written."""
+        return [place.cells for place in self.places if place is not wanted and place.keeps == keeps]
 
     def best(self, past: Past) -> Place | None:
         """The idle place whose cells have most of a history; else an empty one, else the one that was used longest ago.

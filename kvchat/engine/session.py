@@ -105,6 +105,7 @@ class Session:
         if self._serves(config):
             self._change_draft(config)
             return
+        self.drop_aside()  # what is saved passes through the same scratch sequence
         self._seat.save()  # another cache type is made from what is on disk
         self._tear_down()
         try:
@@ -193,7 +194,6 @@ class Session:
         drafts: what pays is judged for one alone."""
         self.drop_aside()
         request = asked.request
-        place.keeps = request.keep_kv and not request.incognito
         taken = bool(self._seat.taken)
         self._seat.enter(place)
         self.context.forget_outputs()
@@ -201,7 +201,7 @@ class Session:
         if taken:
             drafts = Drafts(request, (), DraftControl(CostCurve(())), ends)
         else:
-            self._companion.keep(place.keeps)
+            self._companion.keep(asked.keeps)
             drafts = self._speculation.begin(request, self._companion.model, ends)
         if request.draft != "off" and not self.model.geometry.kept:
             drafts.refuse("llama.cpp's memory of this architecture is not known to forget rejected drafts")

@@ -86,9 +86,9 @@ class SummaryJob:
         context = seat.context
         tokens = self._place(seat)
         total = len(tokens) + self._most - len(self._written)
-        done = 0
-        for start in range(0, len(tokens), STEP):
-            part = tokens[start : start + STEP]
+        done, step = 0, min(STEP, context.chunk)
+        for start in range(0, len(tokens), step):
+            part = tokens[start : start + step]
             self._compute(context, part)
             done += len(part)
             yield Summarizing(self.turn, done, total)

@@ -57,7 +57,7 @@ class Turn:
         self._context = context
         self._cells = cells = place.cells
         self._reuser = place.resident if request.incognito else place.reuser
-        self._saver = place.saver if place.keeps else None
+        self._saver = place.saver if asked.keeps else None
         self._emit = emit
         self._drafts = drafts
         self._reply = Reply(request.turn, request.sampling.stop, model, emit)
@@ -134,7 +134,7 @@ class Turn:
         request, asked = self.request, self._asked
         self._room.begin(asked.past, asked.numbering, asked.prompt.segments, asked.system)
         if self._room.runs_out(len(self._past.ids)):
-            self._renumber_at = self._numbering.position(asked.prompt.past) or None
+            self._renumber_at = min(self._numbering.position(asked.prompt.past), len(self._past.ids) - 1) or None
         tokens, system = asked.tokens, asked.system
         self._usage = replace(self._usage, prompt_tokens=tokens, computed=tokens, system_tokens=system)
         self._emit(PromptReady(request.turn, asked.prompt.segments, tokens, system))
@@ -150,10 +150,11 @@ class Turn:
 
     def _too_long(self, over: int) -> NoReturn:
         self._usage = replace(self._usage, excess=over)
-        raise TooLongError(self._usage.prompt_tokens, self._context.cells, over)
+        raise TooLongError(over, self._context.cells)
 
     def _reuse_past(self) -> None:
         request, prompt = self.request, self._asked.prompt
+        self.place.keeps = self._asked.keeps  # not before what the cells held of another chat goes
         past = self._numbering.position(min(prompt.past, computed_before(request.messages)))
         wanted = self._past if self._renumber_at is None else self._past.upto(self._renumber_at + 1)
         if self._saver is not None:
@@ -235,7 +236,11 @@ class Turn:
             end = min([total, self._chunk_end(start), *(mark for mark in ends if mark > start)])
             if not self._room.fits(end - start + (end == total)):
                 end = self._with_last(start, end)
-            if not self._room.make(end - start + (end == total), start):
+            needed = end - start + (end == total)
+            if not self._room.make(needed, start):
+                if self._room.has_run_out(needed):
+                    self._renumber(start)
+                    continue
                 self._too_long(total - start + 1 + self._cells.live - self._context.cells)
             witness = self._proof.witness(end - start)
             yield from self._compute(self._past.ids[start:end], end == total, witness, proves=True)
@@ -243,8 +248,7 @@ class Turn:
             if end in checkpoints:
                 self._take_checkpoint()
             self._room.catch_up()
-            seconds = time.perf_counter() - began
-            done = len(self._cells) - self._start
+            seconds, done = time.perf_counter() - began, len(self._cells) - self._start
             self._usage = replace(self._usage, prefill_seconds=seconds)
             self._emit(PromptProgress(self.request.turn, done, self._usage.computed, done / seconds))
 
@@ -311,22 +315,18 @@ class Turn:
         return done
 
     def _renumber(self, at: int) -> None:
-        """The first `at` tokens of the prompt, its past, get positions from 0 on."""
-        new = self._past.ids[at:]
-        past = self._room.renumber(self._past.upto(at), len(new))
-        self._past = replace(past, ids=(*past.ids, *new))
+        """The first `at` tokens of the prompt get positions from 0 on, as far as they stay."""
+        new, done = self._past.ids[at:], len(self._cells) - self._start
+        there = self._cells.past if len(self._cells) == at else self._past  # something may have left meanwhile
+        past = self._room.renumber(there.upto(at), len(new))
         self._renumber_at = None
-        self._start = len(self._cells)
-        computed = len(self._past.ids) - self._start
-        self._usage = replace(
-            self._usage,
-            prompt_tokens=len(self._past.ids),
-            reused=self._start,
-            resident=self._start,
-            shared=0,
-            pages=0,
-            computed=computed,
-        )
+        if past is None:
+            return
+        self._past = replace(past, ids=(*past.ids, *new))
+        self._start = max(0, len(self._cells) - done)  # what this turn has computed is not reused
+        start, total = self._start, len(self._past.ids)
+        usage = replace(self._usage, prompt_tokens=total, reused=start, resident=start, computed=total - start)
+        self._usage = replace(usage, shared=0, pages=0)
         self._tell_restored()
 
     def before_eviction(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from kvchat.backend.protocol import Event, Generate, ReadAhead, ReadingAhead
 from kvchat.engine.asked import Asked, read_request
 from kvchat.engine.context import Aborted, Task
-from kvchat.engine.evicting import excess
+from kvchat.engine.evicting import excess, most_positions
 from kvchat.engine.history import Ids, build_prompt
 from kvchat.engine.model import Model
 from kvchat.engine.overflow import EVICTING, MARGIN
@@ -164,7 +164,8 @@ class TypingAhead:
     def _compute(self, draft: _Draft, place: Place, seat: Seat) -> _Draft:
         """A chunk, as long as the cells can be cut to what is committed."""
         cells, start = place.cells, len(place.cells)
-        end = min(draft.end, start - start % self._step + self._step)
+        step = min(self._step, seat.context.chunk)
+        end = min(draft.end, start - start % step + step)
         tokens = draft.stable.ids[start:end]
         proof = Proof(place.reuser.check, seat.context, cells, place.track.outputs)
         witness = proof.witness(len(tokens))
@@ -216,13 +217,14 @@ class TypingAhead:
 
 def _why_not(command: ReadAhead, asked: Asked, seat: Seat) -> str:
     """Why a prompt cannot be read before its turn; "" if it can."""
-    cells, trained = seat.context.cells, seat.model.geometry.context_trained
+    cells = seat.context.cells
+    positions = most_positions(seat.model.geometry.context_trained, cells)
     reserve = cells // 4 if command.overflow in EVICTING else MARGIN
     if asked.thought is not None:
         return _LEAVES
     if excess(asked.past, cells) + reserve > 0:
         return _FULL
-    if asked.past.evictions and trained and len(asked.past.ids) + reserve > trained:
+    if asked.past.evictions and 0 < positions < len(asked.past.ids) + cells // 4:
         return _LEAVES
     return ""
 

@@ -66,6 +66,10 @@ class PageWriter:
         self._protected[account] = keys
         self._store.protect([key for each in self._protected.values() for key in each])
 
+    def let_go(self, account: Account) -> None:
+        """Nothing of this place is protected any more, from the next `protect` of any place on."""
+        self._protected.pop(account, None)
+
     def offer(self, account: Account, page: NewPage, size: int) -> bool:
         """Queue a page of `size` bytes; False when the disk is behind or refused the last one."""
         with self._changed:

@@ -80,10 +80,9 @@ class Rows:
         k, v = (tuple(each.copy() for each in side) for side in (self._k, self._v))
         return Rows(self.shape, self.positions, k, v)
 
-    def payload(self, first: int = 0) -> list[memoryview]:
-        """The payload of the cells from `first` on as contiguous buffers: K rows, then V rows, without empty ones."""
-        rows = (each[first:] for each in (*self._k, *self._v) if each.shape[1])
-        return [each.reshape(-1).data for each in rows]
+    def payload(self) -> list[memoryview]:
+        """The payload as contiguous buffers: K rows, then V rows, without empty ones."""
+        return [each.reshape(-1).data for each in (*self._k, *self._v) if each.shape[1]]
 
 
 def joined(pieces: list[Rows]) -> Rows:

@@ -8,23 +8,21 @@ from pathlib import Path
 import pytest
 from driver import Driver
 
-PROGRAMS = {"test_engine_process"}  # modules whose engines are started as the app starts them
-
 
 @pytest.fixture(autouse=True)
 def by_fork(request: pytest.FixtureRequest) -> None:
-    """Except those of module fixtures."""
-    if request.module.__name__ not in PROGRAMS:
+    """Except those of module fixtures, and of tests that are marked."""
+    if request.node.get_closest_marker("as_program") is None:
         request.getfixturevalue("engines_by_fork")
 
 
 @pytest.fixture
 def start(tmp_path: Path, smollm2: Path) -> Iterator[Callable[..., Driver]]:
-    """Starts engines on the built-in model that share one home; they are closed at the end."""
+    """Starts engines that share one home, on the built-in model or another one; they are closed at the end."""
     drivers: list[Driver] = []
 
-    def start(**config: object) -> Driver:
-        drivers.append(Driver.start(tmp_path, smollm2, **config))
+    def start(model: Path = smollm2, **config: object) -> Driver:
+        drivers.append(Driver.start(tmp_path, model, **config))
         drivers[-1].ready()
         return drivers[-1]
 

@@ -34,7 +34,7 @@ class Run:
         self.writer = PageWriter(store)
         self.cells = Cells(self.context.memory, store.namespace.root)
         self.reuser = Reuser(self.cells, store)
-        self.saver = Saver(self.cells, self.writer, store, page_labels(self.context), self.context.logits_after)
+        self.saver = Saver(self.cells, self.writer, store, page_labels(self.context), self.context.outputs.after)
         self.tokens = tokens
 
     def prepare(self, end, past):

@@ -11,13 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from kvchat.backend.protocol import Evicted, Generate, PromptReady, TextDelta, TurnFinished, Waits
+from kvchat.backend.protocol import Evicted, Generate, PromptReady, TextDelta, Title, TurnFinished, Waits, Warm
 from kvchat.backend.values import EngineConfig, PromptMessage, Sampling
 from kvchat.engine import llama
 from kvchat.engine.divergence import differences
 from kvchat.engine.interrupt import Interrupt
+from kvchat.engine.llama import NO_SLOT
 from kvchat.engine.scheduler import Scheduler
 from kvchat.engine.session import Session
+from kvchat.formats.past import Eviction
+from kvchat.kv.store import StoreUnwritable
 
 HARBOUR = "The harbour master wrote down every ship that came in, where it came from and what it carried. "
 SYSTEM = "You are the clerk of a harbour, and answer shortly. " + HARBOUR
@@ -200,6 +203,75 @@ def crowded(spec):
     found["cells"] = engine.session.context.cells
     engine.close()
     return found
+
+
+def outgrown(spec):
+    """A short and a long answer to one prompt, which the context does not hold beside each other; then the long one's
+    chat goes on."""
+    text, engine = HARBOUR * 2, Engine(config_of(spec))
+    short, long = asked("short", text, predict=4), asked("long", text, predict=400, alternative_of="short")
+    engine.run(*(replace(each, overflow=spec["overflow"]) for each in (short, long)))
+    engine.run(after(engine, long))
+    engine.close()
+    return {name: engine.told(name) for name in ("short", "long", "next")}
+
+
+def exhausted(spec):
+    """Three long replies in one chat. Of the first one something leaves as reasoning does, where nothing else would."""
+    request = replace(asked("1", "What came in?", predict=spec["first"]), overflow=spec["overflow"])
+    engine = Engine(config_of(spec))
+    engine.run(request)
+    for turn in ("2", "3"):
+        request = after(engine, request, turn, HARBOUR * spec["harbours"] + "And then?")
+        if turn == "2" and spec["overflow"] == "stop":
+            at = sum(len(message.ids) for message in request.messages if message.ids)
+            request = replace(request, evictions=(Eviction(at - 1, ((at - 202, at - 2),)),))
+        engine.run(replace(request, sampling=Sampling(temperature=0.9, seed=1, max_tokens=400)))
+    engine.close()
+    return {name: engine.told(name) for name in "123"}
+
+
+def after(engine, request, turn="next", text="And then?"):
+    """The next turn of a chat, with this text."""
+    told, log = engine.told(request.turn), list(request.evictions)
+    log += [each.eviction for each in engine.events if isinstance(each, Evicted) and each.turn == request.turn]
+    ids = [tuple(part) for part in told["segments"]]
+    known = [replace(message, ids=part) for message, part in zip(request.messages, ids, strict=True)]
+    reply = PromptMessage("assistant", told["text"], tuple(told["ids"]))
+    messages = (*known, reply, PromptMessage("user", text))
+    return replace(request, turn=turn, messages=messages, alternative_of=None, evictions=tuple(log))
+
+
+def unmoved(spec):
+    """Positions run out, and there is no cell for the decode in which llama.cpp turns the keys."""
+    request = replace(asked("first", "What came in?", predict=600), overflow="sinks")
+    engine = Engine(config_of(spec))
+    engine.run(request)
+    engine.session.context.native.decode = lambda *args, **how: NO_SLOT
+    engine.run(after(engine, request))
+    engine.close()
+    roots = [each.eviction.root for each in engine.events if isinstance(each, Evicted) and each.turn == "next"]
+    return {"next": engine.told("next"), "roots": roots}
+
+
+def unsaved(spec):
+    """The disk was full in a turn, and is not when the cache type changes while a title is made."""
+    engine = Engine(config_of(spec))
+    store = engine.session.seat.store
+    put, store.put = store.put, full
+    engine.run(asked("full", HARBOUR * 8))
+    store.put = put
+    engine.session.begin_title(Title("title", (PromptMessage("user", HARBOUR), PromptMessage("assistant", "Yes."))))
+    engine.session.advance_aside()
+    engine.session.configure(config_of(spec, type_k="q8_0", type_v="q8_0"))
+    told = engine.told("full")
+    warmed = engine.session.warm(Warm("warm", tuple(token for part in told["segments"] for token in part)))
+    engine.close()
+    return {"full": told, "transcoded": warmed.transcoded_tokens, "tokens": warmed.tokens}
+
+
+def full(page):
+    raise StoreUnwritable("the disk is full", "make room")
 
 
 def cancelled(spec):

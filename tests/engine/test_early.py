@@ -30,6 +30,17 @@ def test_what_goes_is_wasted_once():
     assert early.settle(30) == (20, 15)
 
 
+def test_what_comes_after_a_cut_to_what_is_committed_is_not_held_back():
+    """It is of another chat, which has read nothing early."""
+    early = Early()
+    early.hold(100)
+    early.read(100, 150)
+    early.cut(120)
+    assert early.committed(150) == 100
+    early.cut(100)
+    assert early.committed(150) == 150
+
+
 def test_a_turn_that_has_fewer_of_them_resident_wasted_the_others():
     early = Early()
     early.read(0, 40)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import tiny
 from driver import GREEDY
 
 from kvchat.backend.protocol import EngineDied, Generate, PromptProgress, Ready, Restored, TextDelta, TurnFinished
@@ -16,6 +17,7 @@ from kvchat.backend.values import PromptMessage, Sampling
 LONG = " ".join(f"Item {i} is a thing of its own." for i in range(120))  # about 1,100 tokens of SmolLM2
 
 
+@pytest.mark.as_program
 def test_second_turn_computes_only_what_is_new(start):
     chat = start()
     first = chat.ask("Name three colours.")
@@ -30,6 +32,7 @@ def test_second_turn_computes_only_what_is_new(start):
     assert second.usage.prompt_tokens == first.usage.prompt_tokens + 16 + new
 
 
+@pytest.mark.as_program
 def test_another_process_goes_on_from_pages(start):
     chat = start()
     chat.ask(LONG[:1000])
@@ -106,7 +109,7 @@ def test_cancel_in_prefill_keeps_what_was_computed(start):
         if isinstance(event, PromptProgress):
             chat.engine.cancel("t1")
 
-    answer = chat.ask(LONG[:2600], meanwhile=cancel)
+    answer = chat.ask(LONG[:1900], meanwhile=cancel)
     assert answer.finished.reason == "cancelled"
     assert 0 < answer.usage.cells < answer.usage.prompt_tokens
     assert answer.usage.computed == answer.usage.cells
@@ -178,12 +181,19 @@ def test_prompt_larger_than_the_context_is_refused_with_a_hint(start):
     finished, count = answer.finished, sum(map(len, answer.segments))
     assert (finished.reason, answer.text, answer.usage.prompt_tokens) == ("context", "", count)
     assert answer.usage.excess == count + 1 - 256
-    assert f"{count - 255:,} tokens too long: it has {count:,}, the context holds 256" in finished.failure.message
+    assert f"{count - 255:,} tokens too long: it takes {count:,}, the context holds 256" in finished.failure.message
     assert "larger context" in finished.failure.hint
     chat.messages[-2:] = []  # the message and its answer
     short = chat.ask("And now?")
     assert short.finished.failure is None
     assert short.usage.resident >= len(first.segments[-1])
+
+
+def test_a_context_of_one_token_is_the_smallest_that_there_is(start):
+    """llama.cpp makes caches of 256 cells, and would take no more than one token in a batch."""
+    chat = start(context=1)
+    assert chat.engine.ready.cache.context == 256
+    assert chat.ask("Hi.").finished.reason in {"length", "stop"}
 
 
 @pytest.mark.parametrize(("more", "reason"), [(-1, "length"), (0, "context"), (1, "context")])
@@ -209,6 +219,7 @@ def test_full_context_ends_the_answer_and_says_so(start):
     assert answer.usage.cells == 256
 
 
+@pytest.mark.as_program
 def test_a_killed_engine_is_replaced_and_the_chat_goes_on(start):
     chat = start()
 
@@ -294,7 +305,8 @@ def test_a_full_disk_costs_the_saved_kv_and_nothing_else(tmp_path, smollm2):
 
 
 def test_damaged_pages_are_computed_again(start, tmp_path):
-    config = {"type_k": "q8_0", "type_v": "q8_0"}  # with Q4_1 weights the answer does not depend on batch shapes
+    # With Q4_1 weights and this cache the answer does not depend on batch shapes.
+    config = {"model": tiny.build("llama", tmp_path, weights="q4_1"), "type_k": "q8_0", "type_v": "q8_0"}
     chat = start(**config)
     chat.ask(LONG[:750])
     chat.engine.close()

@@ -58,6 +58,24 @@ def left(name: str, prompt: list[bytes], reply: list[bytes], follows: bool = Tru
     return b"".join(pieces[:start]), b"".join(pieces[start:end]), b"".join(pieces[end : ends[1]])
 
 
+def test_a_reply_is_spelled_once_however_long_the_chat_becomes():
+    pieces = [b"Q", *cut(b"<think>\nHm.\n</think>\n\n" + ANSWER.encode(), 1)]
+    spelled: list[int] = []
+    template = ChatTemplate((TEMPLATES / f"{QWEN3}.jinja").read_text(), bos="<s>", eos="</s>")
+
+    def piece(token: int) -> bytes:
+        spelled.append(token)
+        return pieces[token]
+
+    thoughts, reply = PastThoughts(template, piece), tuple(range(1, len(pieces)))
+    messages = [PromptMessage(role, "x") for role in ("user", "assistant", "user", "assistant", "user")]
+    first = thoughts.ranges(messages[:3], [(0,), reply, (0,)])
+    assert len(first) == 1
+    spelled.clear()
+    assert thoughts.ranges(messages, [(0,), reply, (0,), (0, *reply), (0,)])[:1] == first
+    assert spelled.count(reply[0]) == 1  # that of the second reply
+
+
 @pytest.mark.parametrize("name", [QWEN3, LLAMA_R1, QWEN_R1])
 @pytest.mark.parametrize("space", ["", "\n", "\n\n"])
 def test_the_block_leaves_with_its_tags_and_the_white_space_behind_it(name: str, space: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 import tiny
 from driver import Driver
 
-from kvchat.backend.protocol import Pin, Pinned, Pinning, ReadAhead, Title, Warm
+from kvchat.backend.protocol import Pin, Pinned, Pinning, ReadAhead, ReadingAhead, Title, Warm
 from kvchat.backend.values import PromptMessage, Sampling
 from kvchat.kv.pinned import held
 from kvchat.kv.store import PAGE_TOKENS
@@ -148,6 +148,19 @@ def test_what_else_is_done_beside_goes_first_and_spoils_nothing(start, smollm2):
     assert told.failure is None
     usage = new_chat(start(smollm2, context=2048), system).ask("How many bees?", clock=CLOCK).usage
     assert (usage.reused, usage.cut) == (told.tokens, None)
+
+
+def test_one_that_was_read_for_a_draft_is_pinned(start, tmp_path):
+    """In the same cells: what no message had yet is wanted on disk now."""
+    driver = start(tiny.build("llama", tmp_path), parallel=1)
+    draft = (PromptMessage("system", SYSTEM), PromptMessage("user", "How many?"))
+    driver.engine.read_ahead(ReadAhead("r", draft, done=True, clock=CLOCK))
+    while (told := driver.until(ReadingAhead)[-1]).there < told.tokens:
+        pass
+    pinned = pin(driver)
+    assert (pinned.failure, pinned.computed) == (None, 0)
+    (found,) = held(tmp_path / "a" / "kv")
+    assert (found.pin.tokens, found.missing) == (pinned.tokens, 0)
 
 
 def test_a_cancelled_pin_pins_nothing(start, smollm2, tmp_path):

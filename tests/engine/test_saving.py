@@ -12,7 +12,10 @@ import pytest
 
 from kvchat.engine import saving, writing
 from kvchat.engine.cells import Cells
+from kvchat.engine.place import Place
+from kvchat.engine.reuse import Reuser
 from kvchat.engine.saving import Saver
+from kvchat.engine.track import Outputs, Track
 from kvchat.engine.writing import PageWriter
 from kvchat.formats.rows import LayerShape, PartShape, Rows
 from kvchat.formats.state import Layout
@@ -34,6 +37,9 @@ class Memory:
 
     def snapshot(self):
         return memoryview(bytearray(STATE))
+
+    def truncate(self, length):
+        return True
 
     def state_rows(self, blob):
         row = np.frombuffer(blob, np.uint8).reshape(1, STATE)
@@ -116,6 +122,28 @@ def test_pages_beside_a_recurrent_state_are_copied_together(disk):
     for page in disk.pages:
         (keys,) = page.groups[0].parts
         assert np.frombuffer(keys, np.int32).tolist() == list(page.ids)
+
+
+def test_pages_of_a_chat_that_has_left_its_place_are_not_protected_any_more(disk):
+    """A turn beside another one protects its chain; alone it displaces what the other chat has on disk."""
+    protected = []
+    disk.protect = lambda keys: protected.append(set(keys))
+    disk.free.set()
+    writer = PageWriter(disk)
+    places = []
+    for number in (0, 1):
+        memory = Memory(("full",))
+        memory.recurrent = False
+        cells = Cells(memory, bytes([number]) * 32)
+        cells.append(range(128), 1.0)
+        saver = Saver(cells, writer, disk, {}, lambda length: None)
+        places.append(Place(Track(number, memory, Outputs(None)), cells, Reuser(cells, None), saver))
+        saver.begin()
+    one, other = (place.cells.key(0) for place in places)
+    assert protected[-1] == {one, other}
+    places[0].release()
+    places[1].saver.begin()
+    assert protected[-1] == {other}
 
 
 def test_pages_that_the_queue_has_no_room_for_stay(disk, monkeypatch):

@@ -11,9 +11,22 @@ import pytest
 import tiny
 from driver import Driver
 
-from kvchat.backend.protocol import ReadAhead, ReadingAhead, Ready, Restored, Title, Warm, Warmed
-from kvchat.backend.values import PromptMessage, Sampling
+from kvchat.backend.protocol import (
+    EngineDied,
+    ReadAhead,
+    ReadingAhead,
+    Ready,
+    Restored,
+    Summarize,
+    Summarized,
+    Title,
+    Titled,
+    Warm,
+    Warmed,
+)
+from kvchat.backend.values import Hardware, PromptMessage, Sampling
 from kvchat.formats.page import decode_header, pack_ids
+from kvchat.kv.store import PAGE_TOKENS
 
 EXACT = {"type_k": "q8_0", "type_v": "q8_0", "flash_attention": "on"}  # with Q4_1 weights no batch changes a bit
 FEW = Sampling(temperature=0, max_tokens=8)
@@ -265,6 +278,34 @@ def test_an_incognito_draft_uses_what_is_in_memory_and_leaves_nothing(start, tmp
     assert (usage.ahead, usage.computed) == (told.read, usage.prompt_tokens - told.there)
     chat.engine.close()
     assert pages(tmp_path) == {}
+
+
+def test_a_context_is_built_anew_behind_a_draft_whose_beginning_is_on_disk(tmp_path):
+    """Of the same words, sent before: the store has more pages of them than this chat may write yet."""
+    chat = Driver.start(tmp_path, tiny.build("llama", tmp_path))
+    chat.ready()
+    chat.ask(FIRST * 4, sampling=FEW)
+    chat.messages.clear()
+    told = Typist(chat).writes(FIRST * 4 + QUESTION, done=True)
+    assert told.there - told.read > PAGE_TOKENS
+    chat.engine.configure(replace(chat.engine.config, type_k="q8_0", type_v="q8_0"))
+    assert not any(isinstance(event, EngineDied) for event in chat.until(Ready))
+    chat.engine.close()
+
+
+def test_what_is_made_beside_the_chat_fits_into_small_batches(tmp_path):
+    chat = Driver.start(tmp_path, tiny.build("llama", tmp_path), hardware=Hardware(batch=32))
+    chat.ready()
+    chat.ask(FIRST, sampling=FEW)
+    told = Typist(chat).writes(QUESTION, done=True)
+    assert told.there == told.tokens
+    chat.engine.title(Title("t", tuple(chat.messages)))
+    assert isinstance(chat.until(Titled, EngineDied)[-1], Titled)
+    chat.engine.summarize(Summarize("s", tuple(chat.messages), most=4))
+    ended = chat.until(Summarized, EngineDied)[-1]
+    assert isinstance(ended, Summarized)
+    assert ended.failure is None
+    chat.engine.close()
 
 
 def test_what_is_kept_nowhere_else_stays(start):

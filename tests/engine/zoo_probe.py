@@ -1,14 +1,14 @@
-"""Chats with models in one process, with a new session for each turn: `zoo_probe.py FOLDER MODEL...`.
+"""Chats with models in one process, with a new session for each turn: `zoo_probe.py FOLDER TURNS MODEL...`.
 
 A session is all that an engine process has: closing it frees the model and the context, and the next one has nothing
 but the page store. Prints JSON: model name -> scene -> list of turns (see `_told`).
 
-stay      five turns without a stop
+stay      TURNS turns without a stop
 reopen    the same turns, each in a session of its own
 again     the last answer once more, in the session that gave it
 again2    and in a new session
-instead   four turns without a stop, then another fifth message
-edit      the fifth message of five replaced by that one, in the session that answered it
+instead   the same turns without a stop, but for another last message
+edit      the last message of them replaced by that one, in the session that answered it
 edit2     and in a new session
 """
 
@@ -26,7 +26,7 @@ from kvchat.engine.session import Session
 
 STORY = "Once there was a cell that remembered every key it was given, and it was asked for them again. "
 TASK = "Write it down again, word for word."  # what even a model without training for chats answers
-QUESTIONS = [STORY * 2 + TASK] * 5
+QUESTION = STORY * 2 + TASK
 OTHER = STORY + TASK
 FEW = Sampling(temperature=0, max_tokens=16)
 
@@ -72,10 +72,10 @@ def _told(finished: TurnFinished, segments: tuple[tuple[int, ...], ...], ids: tu
     return {"ids": ids, "new": len(segments[-1]), "left": finished.reason == "length", **asdict(finished.usage)}
 
 
-def scenes(model: Path, folder: Path) -> dict[str, list[dict[str, object]]]:
+def scenes(model: Path, folder: Path, turns: int) -> dict[str, list[dict[str, object]]]:
     found: dict[str, list[dict[str, object]]] = {}
     stay = Chat(model, folder / "stay")
-    found["stay"] = [stay.ask(question) for question in QUESTIONS]
+    found["stay"] = [stay.ask(QUESTION) for _ in range(turns)]
     before = stay.messages[:-2]
     stay.messages.pop()
     found["again"] = [stay.ask(None)]
@@ -84,8 +84,8 @@ def scenes(model: Path, folder: Path) -> dict[str, list[dict[str, object]]]:
     stay.close()
     reopened = Chat(model, folder / "reopen")
     found["reopen"] = []
-    for question in QUESTIONS:
-        found["reopen"].append(reopened.ask(question))
+    for _ in range(turns):
+        found["reopen"].append(reopened.ask(QUESTION))
         reopened.close()
     before = reopened.messages[:-2]
     reopened.messages.pop()
@@ -95,15 +95,15 @@ def scenes(model: Path, folder: Path) -> dict[str, list[dict[str, object]]]:
     found["edit2"] = [reopened.ask(OTHER)]
     reopened.close()
     instead = Chat(model, folder / "instead")
-    found["instead"] = [instead.ask(question) for question in [*QUESTIONS[:4], OTHER]]
+    found["instead"] = [instead.ask(question) for question in [*[QUESTION] * (turns - 1), OTHER]]
     instead.close()
     return found
 
 
 def main() -> None:
     llama.start(lambda text, error: None)
-    folder = Path(sys.argv[1])
-    print(json.dumps({Path(name).stem: scenes(Path(name), folder / Path(name).stem) for name in sys.argv[2:]}))
+    folder, turns, models = Path(sys.argv[1]), int(sys.argv[2]), [Path(name) for name in sys.argv[3:]]
+    print(json.dumps({model.stem: scenes(model, folder / model.stem, turns) for model in models}))
 
 
 main()

@@ -37,7 +37,7 @@ def script(request: Generate) -> list[Event]:
     if len(request.messages[-1].text) <= 20:
         return turn_events(request)
     usage = Usage(prompt_tokens=4_200, cells=900, excess=105)
-    failure = Failure("the conversation is 105 tokens too long: it has 4,200, the context holds 4,096")
+    failure = Failure("the conversation is 105 tokens too long: it takes 4,200, the context holds 4,096")
     return [TurnFinished(request.turn, "context", usage, failure)]
 
 
