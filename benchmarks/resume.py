@@ -2,8 +2,10 @@
 
     python benchmarks/resume.py [MODEL.gguf] [--tokens N] [--type f16|q8_0|q4_0] [--rounds N]
 
-One engine computes the chat and saves its pages; then engines in new processes restore it, from a page cache that is
-warm since the pages were just written. Prints seconds, bytes per second and the ratio, all from one run.
+For the figures of README.md and docs/figures.md, which are of a chat of this length in new processes; `kvchat bench
+restore resume` measures by cache type and by turn, shorter chats. One engine computes the chat and saves its pages;
+then engines in new processes restore it, from a page cache that is warm since the pages were just written. Prints
+seconds, bytes per second and the ratio, all from one run.
 """
 
 from __future__ import annotations

@@ -7,27 +7,27 @@ given leaves no attribute, so that it may stand before or after the name of the 
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import kvchat
 from kvchat.arguments_bench import add_bench_flags
 from kvchat.arguments_chat import add_chat_flags, add_offline, add_screen_flags
+from kvchat.arguments_foreign import foreign_command, no_flag, refuse_foreign, stray_flag
 from kvchat.arguments_hardware import add_hardware_flags, add_memory_flags, add_rope_flags
 from kvchat.arguments_meaning import MEANING
-from kvchat.config_options import BY_KEY, OPTIONS, nearest
+from kvchat.config_options import BY_KEY, nearest
 from kvchat.errors import UsageError
 
 _CHAT: dict[str, Any] = {"metavar": "CHAT", "help": "its title or ID, or as much of either as only one has"}
-_BARE_NUMBER = re.compile(r"[0-9]{3,8}")  # what a context size looks like
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with errors as UsageError and the nearest word for a wrong choice."""
+    """argparse, with errors as UsageError and the nearest word for a wrong choice. `words`: the whole command line."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, words: Sequence[str] = (), **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
+        self._words = words
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, f"{self.prog} --help")
@@ -35,9 +35,14 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
+        stray = stray_flag(self._words, value)
+        if stray is not None:
+            raise no_flag(self.prog, stray)
         guess = nearest(str(value), action.choices)
         name = value if len(value) <= 60 else value[:57] + "..."
-        if guess:
+        if action.dest == "command" and (here := foreign_command(value)):
+            hint = here
+        elif guess:
             hint = f"did you mean {guess}?"
         elif action.dest == "command" and " " in value.strip():
             hint = f'to ask the model: {self.prog} ask "..."'
@@ -48,7 +53,7 @@ class Parser(argparse.ArgumentParser):
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line as a namespace: `command` ("" for the app) and what was given. UsageError when it is wrong."""
-    _refuse_llama_meanings(arguments)
+    refuse_foreign(arguments)
     parser = _parser(arguments)
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
@@ -67,33 +72,11 @@ def _unknown_words(words: Sequence[str], command: str) -> UsageError:
     flag = next((word for word in words if word.startswith("-")), None)
     if flag is None:
         return UsageError(f"{name} has no use for {' '.join(words)!r}", f"{name} --help")
-    known = [part for option in OPTIONS for part in option.flag.split("/")]
-    others = ("--continue", "--chat", "--plain", "--json", "--resume", "--n", "--trash", "--version", "--help")
-    guess = nearest(flag.split("=")[0], [*known, *others])
-    if guess == flag.split("=")[0]:
-        return UsageError(f"{guess} means nothing to {name}", f"{name} --help")
-    return UsageError(f"{name} has no flag {flag!r}", f"did you mean {guess}?" if guess else f"{name} --help")
+    return no_flag(name, flag)
 
 
 def _flag_of(attribute: str) -> str:
     return "-c/--continue" if attribute == "continue_last" else f"--{attribute}"
-
-
-def _refuse_llama_meanings(arguments: Sequence[str]) -> None:
-    """`-c 4096` and `-s 42` are the context size and the seed in llama.cpp, and something else here."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    for word, following in zip(arguments[:end], [*arguments[1:end], ""], strict=False):
-        number = following if word in {"-c", "-s"} else word[2:]
-        if word.startswith("-c") and _BARE_NUMBER.fullmatch(number):
-            raise UsageError(
-                f"-c goes on with the last chat and takes no number, here {number}",
-                f"did you mean --ctx-size {number}?",
-            )
-        if word.startswith("-s") and number.isascii() and number.isdigit():
-            raise UsageError(
-                f"-s is the system prompt, here only a number, {number}",
-                f"did you mean --seed {number}? As a system prompt: --system {number}",
-            )
 
 
 def whole_parser() -> Parser:
@@ -104,6 +87,7 @@ def whole_parser() -> Parser:
 def _parser(arguments: Sequence[str]) -> Parser:
     """The words of a command, which take a while, are only added when its name stands somewhere in the arguments."""
     parser = Parser(
+        arguments,
         prog="kvchat",
         usage="kvchat [FLAGS]\n       kvchat COMMAND [FLAGS]",
         description="Chat with a model on this machine. Without a command: the app.",
@@ -205,7 +189,7 @@ def _add_pin(pin: Parser) -> None:
     words = "a text file behind that, as a fenced block with its name; repeatable"
     pin.add_argument("--file", dest="files", metavar="FILE", action="append", help=words)
     pin.add_argument("--replace", action="store_true", help="in place of the one that is called so")
-    _add_engine_flags(pin, remote=False)
+    _add_engine_flags(pin, remote=False, answers=False)
     group = pin.add_argument_group("store")
     group.add_argument("--fit", metavar="ask|off", help="whether to ask before loading what does not fit")
     group.add_argument("--kv-budget", metavar="SIZE", help="most that the KV state may take on disk")
@@ -263,19 +247,22 @@ def _add_opening_flags(parser: Parser) -> None:
     group.add_argument("--chat", metavar="ID", help="go on with this chat")
 
 
-def _add_engine_flags(parser: Parser, *, remote: bool = True) -> None:
-    """`remote`: also a server in place of a model of this machine."""
+def _add_engine_flags(parser: Parser, *, remote: bool = True, answers: bool = True) -> None:
+    """`remote`: also a server in place of a model of this machine. Not `answers`: none are written, and `-md` is
+    known so that it can be refused: else it would be a beginning of `-m`."""
     group = parser.add_argument_group("model and cache (flags as in llama.cpp)")
     group.add_argument("-m", "--model", metavar="MODEL", help="a GGUF file or the name of one")
     if remote:
         words = "a server that answers in its place: its URL, or a name of the settings; -m is then a model of it"
         group.add_argument("--remote", metavar="URL|NAME", help=words)
-    group.add_argument("-md", "--model-draft", metavar="DRAFT", help="a small model that drafts for it; none for none")
+    words = "a small model that drafts for it; none for none"
+    group.add_argument("-md", "--model-draft", metavar="DRAFT", help=words if answers else argparse.SUPPRESS)
     _add_cache_flags(group)
     group.add_argument("-t", "--threads", metavar="N", help="threads, 0 for automatic")
-    _add_parallel(group)
-    words = "what goes first when a prompt is read beside answers: these, both alike, or the prompt"
-    group.add_argument("--favour", metavar="answers|balanced|prompts", help=words)
+    if answers:
+        _add_parallel(group)
+        words = "what goes first when a prompt is read beside answers: these, both alike, or the prompt"
+        group.add_argument("--favour", metavar="answers|balanced|prompts", help=words)
     hardware = parser.add_argument_group("machine (flags as in llama.cpp)")
     add_memory_flags(hardware)
     add_hardware_flags(hardware)

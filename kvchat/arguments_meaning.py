@@ -27,7 +27,8 @@ MEANING: dict[str, frozenset[str]] = {
     "kv": frozenset(("action", "name", "json", "to", "to_k", "to_v", "kv_budget")),
     "kv pin": frozenset(
         (
-            *(*ENGINE_KEYS, "action", "name", "json", "files", "prefix_name", "replace", "system"),
+            *(key for key in ENGINE_KEYS if key not in ("model_draft", "parallel", "favour")),
+            *("action", "name", "json", "files", "prefix_name", "replace", "system"),
             *("kv_budget", "kv_type_disk", "fit"),
         )
     ),

@@ -36,6 +36,15 @@ def clean_line(text: str) -> str:
     return " ".join(clean(text).split())
 
 
+def cell_width(text: str) -> int:
+    """Cells that clean text takes on a terminal: wide characters take two, marks on others none."""
+    if text.isascii():
+        return len(text)
+    from wcwidth import wcswidth  # its tables take a while to load, and the first frame does not need them
+
+    return max(0, wcswidth(text))
+
+
 def normal(text: str) -> str:
     """`text` as it may go out, to a model too: line feeds for every kind of line end, no control characters."""
     return _SEQUENCES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))

@@ -48,8 +48,8 @@ def _purge(given: argparse.Namespace) -> int:
 
     yes, json = hasattr(given, "yes"), hasattr(given, "json")
     if given.action == "empty-trash":
-        return run_empty_trash(paths, yes=yes, json=json, out=sys.stdout, stdin=sys.stdin)
-    return run_purge(paths, given.name, yes=yes, json=json, out=sys.stdout, stdin=sys.stdin)
+        return run_empty_trash(paths, yes=yes, json=json, out=sys.stdout, err=sys.stderr, stdin=sys.stdin)
+    return run_purge(paths, given.name, yes=yes, json=json, out=sys.stdout, err=sys.stderr, stdin=sys.stdin)
 
 
 def models(given: argparse.Namespace) -> int:
@@ -68,8 +68,8 @@ def models(given: argparse.Namespace) -> int:
 
         if given.action == "scan":
             return models_files.run_scan(settings, paths, getattr(given, "folders", ()), json=json, out=out)
-        yes = hasattr(given, "yes")
-        return models_files.run_rm(settings, paths, given.name, yes=yes, json=json, out=out, stdin=sys.stdin)
+        yes, err = hasattr(given, "yes"), sys.stderr
+        return models_files.run_rm(settings, paths, given.name, yes=yes, json=json, out=out, err=err, stdin=sys.stdin)
     if given.action == "ls":
         from kvchat.commands.models import run_ls
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from kvchat.backend.choices import ROPE_SCALINGS, SPLIT_MODES, Adapter, Hardware, Rope
@@ -23,6 +22,7 @@ from kvchat.config_values import (
     shown,
     yes_or_no,
 )
+from kvchat.paths import typed_path
 
 _SMALLEST_BATCH, _LARGEST_BATCH = 32, 16384  # tokens; verification of drafts computes up to 16 at once
 _MOST_DEVICES = 16  # of llama.cpp, GGML_SCHED_MAX_BACKENDS
@@ -144,11 +144,7 @@ def _adapter(text: str) -> Adapter:
     path, scale = (match["path"], number(match["scale"], -1e3, 1e3, "a scale such as 0.5")) if match else (text, 1.0)
     if not path or path.lower() == _NONE or "\0" in path:
         raise BadValue(f"{shown(text)} is not the path of an adapter", "PATH or PATH:SCALE; none alone is no adapter")
-    try:
-        whole = Path(path).expanduser()
-    except RuntimeError:
-        whole = Path(path)
-    return Adapter(str(whole.absolute()), scale)
+    return Adapter(str(typed_path(path).absolute()), scale)
 
 
 def _option(key: str, read: Callable[[object], object], flag: str, llama: str = "") -> Option:

@@ -26,6 +26,7 @@ from kvchat.config_values import (
     shown,
     yes_or_no,
 )
+from kvchat.paths import typed_path
 
 __all__ = ["BY_KEY", "OPTIONS", "BadValue", "Option", "nearest", "shown"]
 
@@ -156,10 +157,7 @@ def _folders(value: object) -> tuple[Path, ...]:
         raise BadValue(f"{shown(value)} is not a list of folders", hint)
     found = []
     for text in filter(None, map(plain_text, texts)):
-        try:
-            path = Path(text).expanduser()
-        except RuntimeError:
-            path = Path(text)
+        path = typed_path(text)
         if not path.is_absolute() or "\0" in text:
             raise BadValue(f"{shown(text)} is not a whole path", hint)
         found.append(path)

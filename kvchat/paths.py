@@ -91,6 +91,11 @@ def ensure_private(folder: Path) -> Path:
     return folder
 
 
+def typed_path(text: str) -> Path:
+    """The path that a person wrote, with `~` for a home. Where nobody has that name it stays, and nothing is there."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111 (Path.expanduser raises then)
+
+
 def close_to_others(paths: Paths) -> list[str]:
     """Take from others the rights to what holds chats or tells of them: a sentence for each place where they had some.
 
@@ -109,7 +114,7 @@ def close_to_others(paths: Paths) -> list[str]:
             if path.stat().st_mode & 0o077:  # a file system that keeps no rights
                 continue
             said.append(f"others had rights to {path}: it is closed to them now")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
             said.append(f"others have rights to {path}, and it cannot be closed to them: {error.strerror}")

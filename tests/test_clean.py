@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvchat.clean import clean, clean_line, encodable
+from kvchat.clean import cell_width, clean, clean_line, encodable
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,10 @@ def test_clean_line() -> None:
 
 def test_encodable() -> None:
     assert encodable("a\ud83d\udcffb😀\x1b") == "a\ufffd\ufffdb😀\x1b"
+
+
+@pytest.mark.parametrize(
+    ("text", "cells"), [("", 0), ("abc", 3), ("日本語", 6), ("e\u0301", 1), ("한 a", 4), ("👩\u200d💻", 2), ("café", 4)]
+)
+def test_cell_width(text: str, cells: int) -> None:
+    assert cell_width(text) == cells

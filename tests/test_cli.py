@@ -91,6 +91,15 @@ def test_a_question_may_begin_with_a_dash_after_two() -> None:
     [
         (["aks", "hi"], "'aks'", "did you mean ask?"),
         (["chat"], "'chat'", "did you mean chats?"),
+        (["pull", "qwen3:4b"], "'pull'", "kvchat models pull"),
+        (["serve"], "'serve'", "--remote URL"),
+        (["--ctx", "4096"], "no flag '--ctx'", "--ctx-size N"),
+        (["-m", "x", "--tmp", "1", "ask", "hi"], "no flag '--tmp'", "did you mean --temp?"),
+        (["-p", "hi"], "no flag '-p'", "kvchat ask"),
+        (["-hf", "owner/name"], "no flag '-hf'", "kvchat models pull"),
+        (["ask", "-sys", "Be terse.", "hi"], "no flag '-sys'", "-s TEXT"),
+        (["ask", "-mm", "a.gguf", "hi"], "no flag '-mm'", "text alone"),
+        (["ask", "--format", "json", "hi"], "no flag '--format'", "--json"),
         (["what is a cache?"], "'what is a cache?'", 'kvchat ask "..."'),
         (["kv", "verfy"], "'verfy'", "did you mean verify?"),
         (["kv"], "ACTION", "kvchat kv --help"),
@@ -109,6 +118,9 @@ def test_a_question_may_begin_with_a_dash_after_two() -> None:
         (["-m", "x", "kv", "ls"], "-m/--model means nothing to kvchat kv", ""),
         (["-c", "models", "ls"], "-c/--continue means nothing to kvchat models", ""),
         (["--resume"], "--resume", ""),  # the app has no such flag
+        (["kv", "pin", "--name", "x", "-md", "y"], "-md/--model-draft means nothing to kvchat kv", ""),  # no answers
+        (["kv", "pin", "--name", "x", "-np", "2"], "-np means nothing to kvchat kv", ""),
+        (["--favour", "prompts", "kv", "pin", "x"], "--favour means nothing to kvchat kv", ""),
         (["paths", "x"], "'x'", ""),
         (["ask", "--mod", "x", "y"], "'--mod'", "did you mean --model?"),  # no abbreviations: they break later
     ],

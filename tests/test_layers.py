@@ -97,11 +97,13 @@ ROOMS: dict[str, set[str]] = {
     "kvchat.arguments": {
         "kvchat.arguments_bench",
         "kvchat.arguments_chat",
+        "kvchat.arguments_foreign",
         "kvchat.arguments_hardware",
         "kvchat.arguments_meaning",
     },
     "kvchat.arguments_bench": set(),
     "kvchat.arguments_chat": set(),
+    "kvchat.arguments_foreign": set(),
     "kvchat.arguments_meaning": set(),
     "kvchat.arguments_hardware": set(),
     "kvchat.cli": {"kvchat.ui", "kvchat.commands", "kvchat.arguments", "kvchat.cli_stored", *ENGINES},

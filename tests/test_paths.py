@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvchat.errors import KvchatError
-from kvchat.paths import Paths, close_to_others, ensure_private
+from kvchat.paths import Paths, close_to_others, ensure_private, typed_path
 
 
 def mode(path: Path) -> int:
@@ -48,6 +48,12 @@ def test_home_is_made_absolute(home: str, expected: str, monkeypatch: pytest.Mon
 def test_unknown_user_in_home() -> None:
     with pytest.raises(KvchatError, match="KVCHAT_HOME"):
         Paths.find({"KVCHAT_HOME": "~no-such-user-here/kv"})
+
+
+def test_a_typed_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/somewhere")
+    assert typed_path("~/x") == Path("/somewhere/x")
+    assert typed_path("~no-such-user-here/x") == Path("~no-such-user-here/x")
 
 
 @pytest.mark.skipif(os.name != "posix" or os.uname().sysname != "Linux", reason="XDG folders are Linux's")
@@ -124,6 +130,13 @@ def test_what_is_open_to_others_is_closed_and_said_once(tmp_path: Path) -> None:
     assert mode(outside) == 0o644
     assert len(said) == 7
     assert all(str(path) in "".join(said) for path in (*opened, *files))
+    assert close_to_others(paths) == []
+
+
+def test_below_a_file_there_is_nothing_to_close(tmp_path: Path) -> None:
+    paths = Paths.find({"KVCHAT_HOME": str(tmp_path)})
+    paths.kv_folder.write_text("no folder")
+    paths.kv_folder.chmod(0o600)
     assert close_to_others(paths) == []
 
 

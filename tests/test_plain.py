@@ -21,7 +21,7 @@ from fake_backend import delta, finished, make_ready, prompt_events
 from scripted_engine import ScriptedEngine, answer
 from terminal import Terminal
 
-from kvchat.backend.protocol import EngineDied, Event, Generate, Summarized, TurnFinished
+from kvchat.backend.protocol import EngineDied, Event, Generate, Ready, Summarized, TurnFinished
 from kvchat.backend.values import EngineConfig, Failure, FinishReason, Usage
 from kvchat.chats.store import ChatStore
 from kvchat.commands.plain import run_plain
@@ -48,7 +48,9 @@ def paths(home: Path) -> Paths:
 
 
 class Obedient(ScriptedEngine):
-    """Is ready again with whatever it is configured to."""
+    """Is ready again with whatever it is configured to. `loading`: with this before, as it was not loaded yet."""
+
+    loading: Ready | None = None
 
     @property
     def config(self) -> EngineConfig:
@@ -56,6 +58,8 @@ class Obedient(ScriptedEngine):
 
     def configure(self, config: EngineConfig) -> None:
         self.configs.append(config)
+        if self.loading is not None:
+            self.post(self.loading)
         ready = make_ready(name=Path(config.model_path).stem)
         self.ready = replace(ready, cache=replace(ready.cache, type_k=config.type_k, type_v=config.type_v))
         self.post(self.ready)
@@ -219,6 +223,11 @@ def test_the_cache_type_is_shown_and_changed(chat: Chat, engine: Obedient) -> No
     assert [(config.type_k, config.type_v) for config in engine.configs] == [("f16", "f16"), ("q8_0", "q4_0")]
 
 
+def test_what_was_loading_is_not_what_was_asked_for(chat: Chat, engine: Obedient) -> None:
+    engine.loading = make_ready(name="first")
+    assert chat("/cache q8_0").out.getvalue() == "first, K q8_0, V q8_0, 4096 tokens.\n"
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -265,7 +274,7 @@ def test_a_message_that_does_not_fit_offers_what_can_work(chat: Chat, engine: Ob
     engine.script = script
     with pytest.raises(KvchatError, match="177 tokens too long") as caught:
         chat("A long message")
-    assert "/edit shortens your message" in caught.value.hint
+    assert "/edit shortens your message" in caught.value.hint and "/overflow says" in caught.value.hint
     assert "--ctx-size 2048" in caught.value.hint
     assert "/continue" not in str(caught.value)
     engine.script = answer("Hello.")

@@ -33,7 +33,7 @@ def ask(*arguments: str, most: int = 24) -> dict[str, Any]:
     return found
 
 
-def test_a_full_context_goes_on_and_undo_finds_the_old_pages(home: Path) -> None:
+def test_a_full_context_goes_on_the_next_turn_computes_what_is_new_and_undo_finds_the_old_pages(home: Path) -> None:
     first = ask("My name is Ada. " + ITEMS)
     told = first
     for number in range(1, 3):
@@ -47,11 +47,15 @@ def test_a_full_context_goes_on_and_undo_finds_the_old_pages(home: Path) -> None
     assert summary["text"].strip()
     assert full["cache"]["cells"] < 512
     assert full["prompt"]["cut"] == "summary"
+    then = ask("-c", "Well?", most=4)
+    assert then["prompt"]["cut"] is None
+    assert then["prompt"]["computed"] < 24  # the question and its turns
+    assert then["prompt"]["from"]["pages"] == then["prompt"]["tokens"] - then["prompt"]["computed"]
     store = ChatStore(Paths.find({"KVCHAT_HOME": str(home)}).chats_db)
     try:
         chat = store.get(full["chat"])
         messages = store.path(chat.head)
-        assert len(messages) == 8  # nothing is gone from the chat
+        assert len(messages) == 10  # nothing is gone from the chat
         for each in store.branch(chat.id, chat.head).summaries:
             store.remove_summary(each.id)
         store.show(chat.id, messages[5].id)
@@ -61,14 +65,3 @@ def test_a_full_context_goes_on_and_undo_finds_the_old_pages(home: Path) -> None
     again = ask("-c", "Well?", most=4)
     assert again["prompt"]["from"]["pages"] >= past - 1
     assert again["prompt"]["cut"] is None
-
-
-def test_the_next_turn_computes_only_what_is_new(home: Path) -> None:
-    for number in range(3):
-        ask(*(["-c"] if number else []), f"Part {number}. {ITEMS}")
-    full = ask("-c", "--overflow", "summarize", f"And the rest: {ITEMS}", most=100)
-    assert full["overflow"]["summaries"]
-    again = ask("-c", "Well?", most=4)
-    assert again["prompt"]["cut"] is None
-    assert again["prompt"]["computed"] < 24  # the question and its turns
-    assert again["prompt"]["from"]["pages"] == again["prompt"]["tokens"] - again["prompt"]["computed"]

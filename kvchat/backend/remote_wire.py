@@ -28,7 +28,7 @@ _LARGEST_ERROR = 64 << 10  # bytes that are read of what a server says of a fail
 _LONGEST_WORDS = 200  # characters that are shown of it
 _END = "[DONE]"
 _LATER = "try again later; what is written is kept"
-KEPT = "what had come is kept; /retry asks again"
+KEPT = "what had come is kept; it can be asked for again"
 
 
 @dataclass(frozen=True, slots=True)

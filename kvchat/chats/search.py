@@ -30,7 +30,8 @@ _VISIBLE = "m.deleted_at IS NULL AND c.deleted_at IS NULL"
 def search(connection: sqlite3.Connection, query: str, most: int, *, per_chat: bool = False) -> tuple[SearchHit, ...]:
     """Chats whose title has every word of `query`, then messages that have, the best first; at most `most` of both.
 
-    Those in the trash are left out. Upper and lower case are the same. `per_chat`: the best message of each chat only,
+    A chat of which both have them begins with the best of its messages, and that one is not there once more. Those in
+    the trash are left out. Upper and lower case are the same. `per_chat`: the best message of each chat only,
     so that a long chat does not hide the others.
     """
     words = [word[:_LONGEST_WORD] for word in encodable(query).replace("\0", " ").split()[:_MOST_WORDS]]
@@ -43,7 +44,10 @@ def search(connection: sqlite3.Connection, query: str, most: int, *, per_chat: b
     prefix = bool(indexed) and indexed[-1] == words[-1]
     find = _indexed if indexed else _read
     found = find(connection, _match(indexed, prefix), parts, most, per_chat)
-    return (*titles, *found)[:most]
+    best = {hit.chat: hit for hit in reversed(found)}
+    first = [best.get(hit.chat, hit) for hit in titles]
+    listed = set(first)
+    return (*first, *(hit for hit in found if hit not in listed))[:most]
 
 
 def _titles(connection: sqlite3.Connection, words: list[str], most: int) -> list[SearchHit]:

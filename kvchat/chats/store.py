@@ -78,6 +78,7 @@ class ChatStore:
         with self._writing() as connection:
             put_chat(connection, chat, head or messages[-1].id)
             put_messages(connection, messages)
+            tree.revive(connection, messages[0].id)
             return tree.beside(connection, messages[0].id)
 
     def reopen(self, chat: Chat, message: str) -> None:
@@ -88,6 +89,7 @@ class ChatStore:
                 (chat.updated, chat.system, chat.prefix, message, chat.deleted_at, chat.id),
             )
             self._update(message, "finish = NULL")
+            tree.revive(connection, message)
 
     def update_partial(
         self, message: str, text: str, model: str, ids: Mapping[str, Sequence[int]] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kvchat.clean import clean, clean_line
+from kvchat.clean import cell_width, clean, clean_line
 
 _LONGEST, _LONGEST_LINE = 1 << 20, 500  # characters that are looked at
 _SHORTEST_SENTENCE = 8  # cells: what is shorter, such as "Hi!", goes on with the next one
@@ -62,7 +62,7 @@ def _plain(line: str) -> str:
 def _first_sentence(line: str) -> str:
     for end in _END.finditer(line):
         sentence = line[: end.end()]
-        if _width(sentence) >= _SHORTEST_SENTENCE and not _ABBREVIATION.search(sentence):
+        if cell_width(sentence) >= _SHORTEST_SENTENCE and not _ABBREVIATION.search(sentence):
             line = sentence
             break
     whole = line.rstrip("。")
@@ -70,20 +70,14 @@ def _first_sentence(line: str) -> str:
 
 
 def _fitting(text: str, cells: int) -> str:
-    if _width(text) <= cells:
+    if cell_width(text) <= cells:
         return text
     from wcwidth import iter_graphemes
 
     kept, used = "", 0
     for grapheme in iter_graphemes(text):
-        used += _width(grapheme)
+        used += cell_width(grapheme)
         if used > cells - 1:
             break
         kept += grapheme
     return kept.rstrip() + "…"
-
-
-def _width(text: str) -> int:
-    from wcwidth import wcswidth  # its tables take a while to load, and the first frame does not need them
-
-    return max(0, wcswidth(text))

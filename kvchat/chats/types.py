@@ -102,7 +102,7 @@ class Branch:
 class SearchHit:
     """A message that matches a full-text search, with the matching part of its text.
 
-    For a chat whose title matches, it is the last message of what is shown of it, and `snippet` is "".
+    For a chat of which only the title matches, it is the last message of what is shown of it, and `snippet` is "".
     """
 
     chat: str

@@ -16,7 +16,7 @@ from kvchat.backend.client import Backend, EngineFactory
 from kvchat.backend.guarding import REFUTED
 from kvchat.backend.protocol import Ready, TurnFinished
 from kvchat.backend.switching import SwitchingEngine
-from kvchat.backend.values import Failure
+from kvchat.backend.values import Failure, OverflowPolicy
 from kvchat.chats.prefixes import Prefix
 from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
@@ -31,7 +31,7 @@ from kvchat.commands.summarizing import Done, watch_turn
 from kvchat.commands.turn import Inbox, Outcome, catch_signals
 from kvchat.config import Settings
 from kvchat.conversation import Conversation, EngineChoice, Said
-from kvchat.conversation.overflow_words import cannot_evict
+from kvchat.conversation.overflow_words import impossible
 from kvchat.conversation.samplings import differing
 from kvchat.conversation.too_long import larger_context
 from kvchat.errors import INTERRUPTED, KvchatError, UsageError
@@ -202,10 +202,10 @@ def _finish(
     if finished.usage.cut == "check":
         printer.note(REFUTED)
     if finished.reason in {"error", "died"} or finished.failure:
-        raise _failed(finished, None if conversation.incognito else conversation.chat.id, ready.model.context_trained)
+        raise _failed(finished, conversation, ready)
     if finished.reason == "context":
         goes_on = "" if conversation.incognito else "; --resume goes on"
-        ways = f"{_ways_on(ready)}{goes_on}"
+        ways = f"a larger --ctx-size{_letting_go(conversation, ready)}{goes_on}"
         printer.note(f"the context of {ready.cache.context} tokens is full, so the answer ends here: {ways}")
     if json:
         reply = conversation.messages[-1]
@@ -220,21 +220,26 @@ def _finish(
     return INTERRUPTED if finished.reason == "cancelled" else 0
 
 
-def _ways_on(ready: Ready) -> str:
-    """What helps when a context is full."""
-    lets_go = "" if cannot_evict(ready) else ", or --overflow shift, sinks, prune or summarize lets some go"
-    return f"a larger --ctx-size{lets_go}"
+def _letting_go(conversation: Conversation, ready: Ready) -> str:
+    """The policies that help when a context is full: not the one that it has, nor, with one turn, what lets whole ones
+    go. "" where there is none."""
+    several = sum(message.role == "user" for message in conversation.messages) > 1
+    wanted: Sequence[OverflowPolicy] = ("shift", "sinks", "prune", "summarize") if several else ("sinks", "prune")
+    ways = [each for each in wanted if each != conversation.overflow and not impossible(each, ready)]
+    names = " or ".join(", ".join(ways).rsplit(", ", 1))
+    return f", or --overflow {names} lets some go" if ways else ""
 
 
-def _failed(finished: TurnFinished, chat: str | None, trained: int) -> KvchatError:
-    """`chat`: where to go on; None: it was incognito, and is gone."""
+def _failed(finished: TurnFinished, conversation: Conversation, ready: Ready) -> KvchatError:
+    """Why there is no answer, and what to do: a chat that is incognito is gone."""
     failure = finished.failure or Failure("the engine gave up on this turn")
+    chat = None if conversation.incognito else conversation.chat.id
     if finished.usage.excess:
-        larger = larger_context(finished.usage.prompt_tokens, trained)
+        larger = larger_context(finished.usage.prompt_tokens, ready.model.context_trained)
         goes_on = "--incognito" if chat is None else f"--resume --chat {chat}"
         again = f"kvchat ask {goes_on} --ctx-size {larger}"
         more = "" if larger is None else f", or if there is memory for it a larger context: {again}"
-        return KvchatError(failure.message, f"a shorter question, a new chat{more}")
+        return KvchatError(failure.message, f"a shorter question, a new chat{more}{_letting_go(conversation, ready)}")
     if finished.reason == "died" and chat is None:
         return KvchatError(failure.message, "an incognito chat is gone with its answer: ask again")
     if finished.reason == "died":

@@ -90,6 +90,8 @@ def plot_lines(drawn: Sequence[Line], width: int) -> Iterator[str]:
         yield "".join(text for text, _ in row).rstrip()
     named = zip(drawn, _MARKS, strict=False)
     yield "  ".join(f"{marker} {clean_line(name)}" for (name, _), (marker, _, _) in named)
+    if left_out := [clean_line(name) for name, _ in drawn[len(_MARKS) :]]:
+        yield from textwrap.wrap(f"only in the table: {', '.join(left_out)}", width)
 
 
 def _remarks(report: Report) -> Iterator[str]:

@@ -23,6 +23,8 @@ from kvchat.conversation import read_usage
 from kvchat.paths import Paths
 
 _USAGE = ("prompt_tokens", "reused", "computed", "decode_tokens")
+_MOST_SHOWN = 50  # places where the words of a search stand
+_ALL = 1 << 20  # of these, for a script
 _ENDS = {
     None: "not finished: the program was ended, or is still writing it",
     "length": "ended at the limit of new tokens",
@@ -62,9 +64,9 @@ def run_show(paths: Paths, chat: str, *, json: bool, out: TextIO) -> int:
 
 
 def run_search(paths: Paths, query: Sequence[str], *, json: bool, out: TextIO) -> int:
-    """Print where the words of the query stand, the best match first."""
+    """Print where the words of the query stand, the best match first; with `json` all of it."""
     with open_chats(paths) as store:
-        hits = store.search(" ".join(query))
+        hits = store.search(" ".join(query), _ALL if json else _MOST_SHOWN + 1)
     if json:
         print(jsonlib.dumps([asdict(hit) for hit in hits], indent=2), file=out)
     elif hits:
@@ -149,10 +151,12 @@ def _print_change(chat: Chat, said: str, json: bool, out: TextIO) -> None:
 
 
 def _print_hits(hits: Sequence[SearchHit], out: TextIO) -> None:
-    for hit in hits:
+    for hit in hits[:_MOST_SHOWN]:
         print(f"{hit.chat}  {clean_line(hit.title)}", file=out)
         if hit.snippet:
             print(f"    {clean_line(hit.snippet)}", file=out)
+    if len(hits) > _MOST_SHOWN:
+        print(f"and more than these {_MOST_SHOWN}: another word narrows it, --json has all", file=out)
 
 
 def _print_table(summaries: Sequence[ChatSummary], out: TextIO, time_name: str) -> None:

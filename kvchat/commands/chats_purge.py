@@ -14,38 +14,36 @@ from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Chat
 from kvchat.clean import clean_line
 from kvchat.commands.database import open_chats
+from kvchat.commands.printing import confirm
 from kvchat.commands.table import size_text
-from kvchat.errors import KvchatError, UsageError
+from kvchat.errors import KvchatError
 from kvchat.kv.purge import Purged, purge
 from kvchat.paths import Paths
 
+_FINAL = "It cannot be taken back."
 
-def run_purge(paths: Paths, chat: str, *, yes: bool, json: bool, out: TextIO, stdin: TextIO) -> int:
+
+def run_purge(paths: Paths, chat: str, *, yes: bool, json: bool, out: TextIO, err: TextIO, stdin: TextIO) -> int:
     """Remove one chat, from among the others or from the trash, after a question. KvchatError: there is none, or the
     answer was no."""
     with open_chats(paths) as store:
         found = _found(store, chat)
         if not yes:
-            _ask(
-                f'Remove "{clean_line(found.title)}" for good, with the KV that only it has had?',
-                "rm --purge",
-                out,
-                stdin,
-            )
+            question = f'Remove "{found.title}" for good, with the KV that only it has had? {_FINAL}'
+            confirm(question, "chats rm --purge", stdin, err)
         purged = store.purging.purge([found.id], partial(purge, paths.kv_folder))
     _say([found], purged, json=json, out=out)
     return 0
 
 
-def run_empty_trash(paths: Paths, *, yes: bool, json: bool, out: TextIO, stdin: TextIO) -> int:
+def run_empty_trash(paths: Paths, *, yes: bool, json: bool, out: TextIO, err: TextIO, stdin: TextIO) -> int:
     """Remove all chats in the trash, after a question. KvchatError: the answer was no."""
     with open_chats(paths) as store:
         chats = [summary.chat for summary in store.trashed()]
         if chats and not yes:
             many = "the chat" if len(chats) == 1 else f"the {len(chats)} chats"
-            _ask(
-                f"Remove {many} in the trash for good, with the KV that only they have had?", "empty-trash", out, stdin
-            )
+            question = f"Remove {many} in the trash for good, with the KV that only they have had? {_FINAL}"
+            confirm(question, "chats empty-trash", stdin, err)
         purged = Purged()
         if chats:
             purged = store.purging.purge([chat.id for chat in chats], partial(purge, paths.kv_folder))
@@ -63,16 +61,6 @@ def _found(store: ChatStore, chat: str) -> Chat:
             return store.resolve(chat, trashed=True)
         except KvchatError:
             raise error from None
-
-
-def _ask(question: str, command: str, out: TextIO, stdin: TextIO) -> None:
-    if not stdin.isatty():
-        raise UsageError(
-            f"chats {command} asks before it removes anything, and there is nobody to answer", "--yes does not ask"
-        )
-    print(f"{question} It cannot be taken back. [y/N]", end=" ", file=out, flush=True)
-    if stdin.readline().strip().lower() not in ("y", "yes"):
-        raise KvchatError("nothing was removed")
 
 
 def _say(chats: Sequence[Chat], purged: Purged, *, json: bool, out: TextIO) -> None:

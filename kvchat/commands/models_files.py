@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from kvchat.clean import clean_line
+from kvchat.commands.printing import confirm
 from kvchat.commands.table import print_table, size_text
 from kvchat.config import Settings
 from kvchat.config_options import shown
@@ -21,7 +22,7 @@ from kvchat.formats.gguf_split import model_files
 from kvchat.library.find import BUILT_IN, ModelFile, drop_in_folders, find_files, foreign_places
 from kvchat.library.unfinished import forget_known
 from kvchat.library.walk import SUFFIX, is_folder
-from kvchat.paths import Paths
+from kvchat.paths import Paths, typed_path
 
 _OURS = "kvchat"
 _COLUMNS = ("whose", "folder", "models", "size", "other files")
@@ -65,12 +66,14 @@ def run_scan(settings: Settings, paths: Paths, folders: Sequence[str], *, json: 
     return 0
 
 
-def run_rm(settings: Settings, paths: Paths, name: str, *, yes: bool, json: bool, out: TextIO, stdin: TextIO) -> int:
+def run_rm(
+    settings: Settings, paths: Paths, name: str, *, yes: bool, json: bool, out: TextIO, err: TextIO, stdin: TextIO
+) -> int:
     """Remove one of our own models, all its parts, after a question. KvchatError: there is none, it is not ours, or the
     answer was no."""
     model = _ours(settings, paths, name)
     if not yes:
-        _ask(model, out, stdin)
+        confirm(_question(model), "models rm", stdin, err)
     removed = [file for file in model_files(model.path) if _removed(file)]
     forget_known(model.path)
     _remove_empty(model.path.parent, paths.models_folder)
@@ -85,7 +88,7 @@ def run_rm(settings: Settings, paths: Paths, name: str, *, yes: bool, json: bool
 
 
 def _folder(text: str) -> Path:
-    path = Path(text.replace("\0", "?")).expanduser().absolute()
+    path = typed_path(text.replace("\0", "?")).absolute()
     if not is_folder(path) or not text:
         raise UsageError(f"{shown(text)} is not a folder", "give folders to look through")
     return path
@@ -151,16 +154,9 @@ def _ours(settings: Settings, paths: Paths, name: str) -> ModelFile:
     raise KvchatError(f"{found[0].name} belongs to {whose}: {found[0].path}", "remove it there; kvchat only reads it")
 
 
-def _ask(model: ModelFile, out: TextIO, stdin: TextIO) -> None:
-    if not stdin.isatty():
-        raise UsageError(
-            "models rm asks before it removes anything, and there is nobody to answer", "--yes does not ask"
-        )
+def _question(model: ModelFile) -> str:
     link = ", a link: the file that it leads to stays" if model.path.is_symlink() else ""
-    print(clean_line(f"Remove {model.name} ({size_text(model.size)}, {model.path}{link})? [y/N]"), end=" ", file=out)
-    out.flush()
-    if stdin.readline().strip().lower() not in ("y", "yes"):
-        raise KvchatError("nothing was removed")
+    return f"Remove {model.name} ({size_text(model.size)}, {model.path}{link})?"
 
 
 def _removed(file: Path) -> bool:

@@ -32,6 +32,7 @@ from kvchat.commands.turn import Inbox, Interrupt, Outcome, catch_signals
 from kvchat.config import Settings
 from kvchat.config_remote import remote_named
 from kvchat.conversation import Conversation, Said
+from kvchat.conversation.overflow_words import cannot_evict
 from kvchat.conversation.prefixes import PinsInTheMaking
 from kvchat.conversation.too_long import larger_context
 from kvchat.errors import INTERRUPTED, KvchatError
@@ -214,6 +215,8 @@ class PlainChat:
         ready = self.engine.ready
         larger = larger_context(usage.prompt_tokens, 0 if ready is None else ready.model.context_trained)
         ways = "/edit shortens your message, /new starts another chat"
+        if ready is not None and not cannot_evict(ready):
+            ways += ", /overflow says what may leave before a /retry"
         return ways if larger is None else f"{ways}, kvchat --plain -c --ctx-size {larger} makes room, and then /retry"
 
     def _keep_choice(self) -> None:
@@ -242,7 +245,7 @@ class PlainChat:
                         continue
                 self.conversation.apply(item)
                 match item:
-                    case Ready():
+                    case Ready() if item == self.engine.ready:  # else it is that of the configuration from before
                         for note in item.notes:
                             self._printer.note(note)
                         return item

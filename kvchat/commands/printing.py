@@ -1,14 +1,14 @@
-"""What a command that talks to a model prints while it runs. Owns which stream gets what; must not decide anything.
+"""What a command prints while it runs. Owns which stream gets what; must not decide anything.
 
-The answer, and nothing else, goes to stdout. Notes go to stderr, each once.
+The answer, and nothing else, goes to stdout. Notes go to stderr, each once, and so do questions.
 """
 
 from __future__ import annotations
 
 from typing import TextIO
 
-from kvchat.clean import clean
-from kvchat.errors import KvchatError
+from kvchat.clean import clean, clean_line
+from kvchat.errors import KvchatError, UsageError
 
 
 class Printer:
@@ -52,3 +52,14 @@ class Printer:
         """What only somebody who watches wants to know."""
         if self._err.isatty() and not self._quiet:
             print(clean(line), file=self._err, flush=True)
+
+
+def confirm(question: str, command: str, stdin: TextIO, err: TextIO) -> None:
+    """Ask before `command` removes something. UsageError: nobody is there. KvchatError: the answer was no."""
+    if not (stdin.isatty() and err.isatty()):
+        raise UsageError(
+            f"{command} asks before it removes anything, and there is nobody to answer", "--yes does not ask"
+        )
+    print(f"{clean_line(question)} [y/N]", end=" ", file=err, flush=True)
+    if stdin.readline().strip().lower() not in ("y", "yes"):
+        raise KvchatError("nothing was removed")

@@ -136,7 +136,7 @@ def _raise(found: Sequence[Alternative], ended: Sequence[tuple[Alternative, Turn
         failure, excess = failed[0].failure, any(end.usage.excess for end in failed)
         why = "the engine gave up on it" if failure is None else failure.message
         kept = "" if incognito else "what had come is kept with the chat"
-        hint = "a shorter question, a new chat, or a larger --ctx-size" if excess else kept
+        hint = "a shorter question, a new chat, a larger --ctx-size, or another --overflow" if excess else kept
         many = len(found)
         whose = "all answers" if len(failed) == many else f"{len(failed)} of {many} answers"
         raise KvchatError(f"{whose} failed: {why}", hint)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TextIO
 
-from kvchat.clean import clean_line
+from kvchat.clean import cell_width, clean_line
 
 
 def print_table(
@@ -17,11 +17,12 @@ def print_table(
 ) -> None:
     """Aligned columns below their names, those called in `numbers` to the right."""
     cells = [columns, *(tuple(map(clean_line, row)) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(cell_width, column)) for column in zip(*cells, strict=True)]
     for row in cells:
         padded = (
-            cell.rjust(width) if name in numbers else cell.ljust(width)
+            blank + cell if name in numbers else cell + blank
             for name, cell, width in zip(columns, row, widths, strict=True)
+            for blank in [" " * (width - cell_width(cell))]
         )
         print("  ".join(padded).rstrip(), file=out)
 

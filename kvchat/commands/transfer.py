@@ -6,6 +6,7 @@ Must not know what a file of another program looks like, nor what the database d
 from __future__ import annotations
 
 import json as jsonlib
+import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +22,11 @@ from kvchat.commands.database import open_chats
 from kvchat.errors import FormatError, UsageError
 from kvchat.formats.transcript import NAMES, Broken, Source, Transcript
 from kvchat.formats.transcript_read import LARGEST, read_transcripts
-from kvchat.paths import Paths, ensure_private
+from kvchat.paths import Paths, ensure_private, typed_path
 
 _AT_ONCE = 50  # chats in one transaction: one wait for the disk, and nobody else waits long
 _MOST_TOLD = 20  # lines about single chats of one file
+_READABLE = (".json", ".jsonl", ".zip")
 _SUFFIXES = {".md": "md", ".markdown": "md", ".json": "json"}
 
 
@@ -50,7 +52,7 @@ def run_export(
     if target is None or target == "-":
         out.write(text)
         return 0
-    path = Path(target).expanduser()
+    path = typed_path(target)
     write_new(text, path)
     _tell_written([(transcript, path)], json, out)
     return 0
@@ -60,10 +62,10 @@ def run_import(paths: Paths, names: Sequence[str], *, json: bool, out: TextIO) -
     """Add the chats in these files; 1 when some of them could not be read."""
     reports: list[_Report] = []
     with open_chats(paths) as store:
-        for path in _files(names):
-            report = _Report(path)
+        for report in _begun(names):
             reports.append(report)
-            _import(store, path, report)
+            if not report.broken:
+                _import(store, report.path, report)
             if not json:
                 report.print(out)
     if json:
@@ -84,7 +86,7 @@ def _form(name: str) -> Form:
 def _export_all(paths: Paths, form: Form, target: str | None, json: bool, out: TextIO) -> int:
     if target is None or target == "-":
         raise UsageError("--all needs a folder", "kvchat chats export --all -o FOLDER")
-    folder = ensure_private(Path(target).expanduser())
+    folder = ensure_private(typed_path(target))
     written: list[tuple[Transcript, Path]] = []
     with open_chats(paths) as store:
         for summary in store.chats():
@@ -184,21 +186,28 @@ def _there_line(taken: TakenIn) -> str:
     return f'already here: "{title}"' if taken.outcome == "present" else ""
 
 
-def _files(names: Sequence[str]) -> Iterator[Path]:
-    """The files, and those in folders that can be chats."""
-    for name in names:
-        path = Path(name).expanduser()
-        if path.is_dir():
-            yield from sorted(file for file in path.iterdir() if file.suffix.lower() in {".json", ".jsonl", ".zip"})
-        else:
-            yield path
+def _begun(names: Sequence[str]) -> Iterator[_Report]:
+    """A report for each file, and for each of those in folders that can be chats. A folder without any has its own."""
+    for path in map(typed_path, names):
+        if not path.is_dir():
+            yield _Report(path)
+            continue
+        found, why = [], f"no file in it ends in {', '.join(_READABLE)}"
+        try:
+            found = sorted(file for file in path.iterdir() if file.suffix.lower() in _READABLE)
+        except OSError as error:
+            why = error.strerror or str(error)
+        yield from map(_Report, found) if found else [_Report(path, broken=[Broken("", why)])]
 
 
 def _import(store: ChatStore, path: Path, report: _Report) -> None:
     try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe is waited for, and cannot be read twice
+            raise FormatError("it is no file that can be read")
+        if status.st_size > LARGEST:
+            raise FormatError("it is too large")
         with path.open("rb") as file:
-            if path.stat().st_size > LARGEST:
-                raise FormatError("it is too large")
             readable = _readable(read_transcripts(file), report)
             while batch := list(islice(readable, _AT_ONCE)):
                 report.read += map(_read, batch, store.take_in(batch))

@@ -60,7 +60,7 @@ def obstacle(messages: Sequence[Message], sight: Sight, context: int) -> KvchatE
     if choice is not None and choice.read + QUESTION + choice.most > context:
         return KvchatError(
             f"the oldest turn has {choice.read:,} tokens: the context has no room beside it for its summary",
-            "/overflow names other policies, /context makes room",
+            "another overflow policy, or a larger context, makes room",
         )
     return KvchatError("there is nothing that a summary could stand for", "the last turn always stays")
 

@@ -108,6 +108,17 @@ def test_titles_come_first(store: ChatStore) -> None:
     assert [hit.chat for hit in store.search("gravity")] == ["c", "a"]
 
 
+@pytest.mark.parametrize("per_chat", [False, True])
+@pytest.mark.parametrize("query", ["gravity", "重力"])
+def test_a_chat_whose_title_and_text_match_is_there_once(store: ChatStore, query: str, per_chat: bool) -> None:
+    """What was found in its text stands where its title puts it."""
+    add(store, "a", f"{query} of the moon", title="Physics", updated=2.0)
+    add(store, "b", f"more {query}", title=f"About {query}", updated=1.0)
+    hits = store.search(query, per_chat=per_chat)
+    assert [(hit.chat, hit.message) for hit in hits] == [("b", "b-u"), ("a", "a-u")]
+    assert all(query in hit.snippet for hit in hits)
+
+
 @pytest.mark.parametrize("query", ["words", "語"])
 def test_what_is_deleted_is_not_found_until_it_is_back(store: ChatStore, query: str) -> None:
     add(store, "c", "my words 日本語", answer="their words 日本語")

@@ -242,6 +242,7 @@ def test_a_question_that_does_not_fit(
     again = f"kvchat ask --resume --chat {question.chat}{larger}"
     assert (again in caught.value.hint) == bool(larger)
     assert "shorter question" in caught.value.hint
+    assert caught.value.hint.endswith(", or --overflow sinks or prune lets some go")
     engine.begin, engine.script = [make_ready(name="first")], answer("Now it fits.")
     ask(chat=question.chat, resume=True)
     assert [message.text for message in kept(paths)] == ["A long question", "Now it fits."]

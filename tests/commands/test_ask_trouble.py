@@ -116,6 +116,14 @@ def test_a_full_context_is_said(ask: Callable[..., Asked], engine: ScriptedEngin
     assert "context of 4096 tokens is full" in asked.err.getvalue()
 
 
+def test_the_policy_that_filled_a_context_is_no_way_on(ask: Callable[..., Asked], engine: ScriptedEngine) -> None:
+    engine.script = lambda request: iter(turn_events(request, ["Half"], "context"))
+    shift = Settings(overflow="shift")
+    assert "--overflow sinks or prune lets" in ask("x", settings=shift).err.getvalue()  # no whole turn can leave
+    more = ask("y", settings=shift, continue_last=True).err.getvalue()
+    assert "--overflow sinks, prune or summarize lets" in more
+
+
 def test_chats_that_cannot_be_opened(ask: Callable[..., Asked], engine: ScriptedEngine, paths: Paths) -> None:
     paths.chats_db.mkdir()
     with pytest.raises(KvchatError):

@@ -30,7 +30,7 @@ from kvchat.commands.bench import Asked, run_bench, wanted_of
 from kvchat.commands.bench_html import page
 from kvchat.commands.bench_scratch import scratch
 from kvchat.commands.bench_svg import svg
-from kvchat.commands.bench_text import print_report
+from kvchat.commands.bench_text import plot_lines, print_report
 from kvchat.commands.bench_words import number_text, value_text
 from kvchat.config import Settings
 from kvchat.errors import INTERRUPTED, KvchatError, UsageError
@@ -273,6 +273,12 @@ def test_plots_have_markers_for_each_line() -> None:
     print_report(replace(report, parts=(replace(report.parts[0], rows=rows),)), out, 80)
     assert out.getvalue().count("◆") == 3  # two points, and the legend
     assert out.getvalue().count("●") == 4
+
+
+def test_a_line_that_cannot_be_told_from_the_others_is_named() -> None:
+    drawn = [(f"q4_0 {number}", ((0.0, 1.0), (8.0, 2.0))) for number in range(1, 9)]
+    assert "only in the table: q4_0 7, q4_0 8" in list(plot_lines(drawn, 60))
+    assert not any("table" in line for line in plot_lines(drawn[:6], 60))
 
 
 class Tags(HTMLParser):

@@ -172,6 +172,16 @@ def test_search_in_words(paths: Paths) -> None:
     assert change(paths, run_search, ["nowhere"]) == "Nothing found.\n"
 
 
+def test_a_search_says_that_there_is_more(paths: Paths) -> None:
+    with closing(ChatStore(paths.chats_db)) as store:
+        chat = Chat("01C0", "Long", 1.0, 1.0, "", 1.0, "", None)
+        store.add_turn(chat, [Message(f"m{number}", "01C0", None, "user", "bees", 1.0, "") for number in range(52)])
+    lines = change(paths, run_search, ["bees"]).splitlines()
+    assert lines.count("    bees") == 50
+    assert lines[-1].startswith("and more than these 50")
+    assert len(json.loads(change(paths, run_search, ["bees"], json=True))) == 52
+
+
 # ------------------------------------------------------------------ changes
 
 

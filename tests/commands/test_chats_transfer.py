@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kvchat.chats.export import write_over
 from kvchat.chats.store import ChatStore
 from kvchat.chats.types import Chat, Message
 from kvchat.commands.transfer import run_export, run_import
@@ -187,11 +188,33 @@ def test_files_that_cannot_be_read_do_not_stop_the_others(paths: Paths, tmp_path
     with zipfile.ZipFile(archive, "w") as target:
         target.writestr("conversations.json", json.dumps([CHATGPT, CHATGPT | {"conversation_id": "2"}]))
     (tmp_path / "notes.json").write_text("# no JSON")
-    said = import_(paths, tmp_path / "nothing.json", tmp_path / "notes.json", archive, good, code=1)
+    os.mkfifo(tmp_path / "pipe.json")
+    said = import_(
+        paths, tmp_path / "nothing.json", tmp_path / "notes.json", tmp_path / "pipe.json", archive, good, code=1
+    )
+    assert "pipe.json: 0 chats imported, 1 not read\n  not read: it is no file that can be read" in said
     assert "nothing.json: 0 chats imported, 1 not read\n  not read: No such file" in said
     assert "notes.json: 0 chats imported, 1 not read\n  not read: it is no JSON" in said
     assert "chats.zip (ChatGPT): 2 chats imported" in said
     assert "good.json (ChatGPT): 0 chats imported, 1 already here" in said
+
+
+def test_a_folder_without_chats_is_told(paths: Paths, tmp_path: Path) -> None:
+    folder, good = tmp_path / "downloads", tmp_path / "good.json"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("no chats")
+    good.write_text(json.dumps(CHATGPT))
+    said = import_(paths, folder, good, code=1)
+    assert "downloads: 0 chats imported, 1 not read\n  not read: no file in it ends in .json, .jsonl, .zip" in said
+    assert "good.json (ChatGPT): 1 chat imported" in said
+
+
+def test_the_home_of_nobody_is_a_place_where_nothing_is(paths: Paths) -> None:
+    fill(paths)
+    nowhere = Path("~no-such-user-here/x.json")
+    assert "not read: No such file" in import_(paths, nowhere, code=1)
+    with pytest.raises(KvchatError, match="cannot be written"):
+        export(paths, "01C0", target=nowhere)
 
 
 def test_all_chats_into_a_folder_and_back(paths: Paths, other: Paths, tmp_path: Path) -> None:
@@ -209,6 +232,15 @@ def test_all_chats_into_a_folder_and_back(paths: Paths, other: Paths, tmp_path: 
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     import_(other, folder)
     assert everything(other) == everything(paths)
+
+
+@pytest.mark.parametrize("name", ["chat.json", "chat.json.tmp"])
+def test_a_folder_where_a_file_is_to_be(tmp_path: Path, name: str) -> None:
+    """It stays, no half of a file does, and the reason is told."""
+    (tmp_path / name).mkdir()
+    with pytest.raises(KvchatError, match=r"cannot be written: Is a directory"):
+        write_over("words", tmp_path / "chat.json")
+    assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
 def test_forms(paths: Paths, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from kvchat.backend.values import EngineConfig, Remote, Usage
 from kvchat.cli import main
 from kvchat.commands.ask import run_ask
 from kvchat.commands.report import Answer, report
+from kvchat.commands.summarizing import Done
 from kvchat.config import load_settings
 from kvchat.paths import Paths
 
@@ -89,6 +90,11 @@ def test_what_is_there_only_sometimes() -> None:
     expected = fields_of_ask() - {"overflow", "remote", "alternatives"}
     assert set(flat(made)) == expected
     assert made["remote"] == {"host": "127.0.0.1:8080", "leaves": False}
+
+
+def test_a_summary_has_these_fields() -> None:
+    (row,) = [line for line in ASK.splitlines() if line.startswith("| `overflow.summaries`")]
+    assert WORD.findall(row.split(" | ")[1]) == list(Done(2, 30, 10, "t").told())
 
 
 def test_other_commands_have_these_fields(

@@ -241,9 +241,14 @@ class Terminal(io.StringIO):
 
 
 def rm(paths: Paths, name: str, answer: str | None = None, settings: Settings | None = None) -> str:
-    out, stdin = io.StringIO(), io.StringIO() if answer is None else Terminal(answer)
-    models_files.run_rm(settings or Settings(), paths, name, yes=answer is None, json=False, out=out, stdin=stdin)
-    return out.getvalue()
+    """What is asked or, where nothing is, said."""
+    out, err, stdin = io.StringIO(), Terminal(), io.StringIO() if answer is None else Terminal(answer)
+    asks = answer is not None
+    models_files.run_rm(settings or Settings(), paths, name, yes=not asks, json=asks, out=out, err=err, stdin=stdin)
+    if not asks:
+        return out.getvalue()
+    assert json.loads(out.getvalue())["removed"]  # stdout has that, and no question
+    return err.getvalue()
 
 
 @pytest.mark.parametrize("name", ["m", "M.gguf", "PATH"])
@@ -263,12 +268,12 @@ def test_rm_asks(paths: Paths, model: bytes) -> None:
         with pytest.raises(KvchatError, match="nothing was removed"):
             rm(paths, "m", answer)
     assert path.exists()
-    out = rm(paths, "m", "y\n")
-    assert f"Remove m ({len(model) / 1024:.1f} KiB, {path})? [y/N]" in out
+    assert rm(paths, "m", "y\n") == f"Remove m ({len(model) / 1024:.1f} KiB, {path})? [y/N] "
     assert not path.exists()
     path.write_bytes(model)
     with pytest.raises(UsageError, match="nobody to answer"):
-        models_files.run_rm(Settings(), paths, "m", yes=False, json=False, out=io.StringIO(), stdin=io.StringIO("y\n"))
+        out, stdin = io.StringIO(), io.StringIO("y\n")
+        models_files.run_rm(Settings(), paths, "m", yes=False, json=False, out=out, err=Terminal(), stdin=stdin)
     assert path.exists()
 
 
