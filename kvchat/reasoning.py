@@ -70,6 +70,15 @@ def split(text: str, *, opened: bool = False) -> Split:
     return _until(text, Opening(0, _CLOSED)) if opened else WITHOUT
 
 
+def split_whole(text: str, *, counted: bool) -> Split:
+    """The reasoning of a reply, whoever opened its block. `counted`: the engine counted tokens of it, so that a reply
+    in which no tag stands began inside a block."""
+    found = split(text)
+    if found == WITHOUT:
+        found = split_late(text)
+    return split(text, opened=True) if found == WITHOUT and counted else found
+
+
 def _until(text: str, block: Opening) -> Split:
     found = block.closing.search(text, block.start)
     if found is None:

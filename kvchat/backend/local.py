@@ -81,6 +81,7 @@ class Engine:
         self._ready: Ready | None = None
         self._closing = False
         self._serving = False  # the reader thread runs, and starts the next engine when one is wanted
+        self._wanted = False  # one was asked for between two engines, while it runs
         self._deaths = 0
         self._distrust_store = False
         self._reader: threading.Thread | None = None
@@ -130,7 +131,9 @@ class Engine:
                 self._command(child, Configure(self._guard.apply(self._tuning.apply(choice.config))))
             elif child is not None:
                 child.replace()
-            elif not self._serving and not self._closing:
+            elif self._serving:
+                self._wanted = True
+            elif not self._closing:
                 self._start()
 
     def warm(self, command: Warm) -> None:
@@ -217,24 +220,27 @@ class Engine:
             try:
                 child = self._spawn()
             except (OSError, KvchatError) as error:
-                again = False
-                self._retire()
-                self._post(LoadFailed(not_started(error)))
+                again = not self._retire()
+                if not again:
+                    self._post(LoadFailed(not_started(error)))
             else:
                 if child is None:
                     return
                 self._pump(child)
                 again = self._bury(child, cause_of(child.wait(), child.fault))
 
-    def _retire(self) -> None:
+    def _retire(self) -> bool:
+        """Start no engine any more; False: another one was asked for meanwhile."""
         with self._lock:
-            self._serving = False
+            self._serving = self._wanted and not self._closing
+            return not self._serving
 
     def _spawn(self) -> Child | None:
         """Start a process in the safest configuration that is needed; None when the app is closing."""
         with self._lock:
             if self._closing:
                 return None
+            self._wanted = False
             choice = self._journal.choose(self._config)
             if choice is None:
                 raise KvchatError("every configuration of this model is known to crash here", HOPELESS)
@@ -314,8 +320,8 @@ class Engine:
         for turn in owed:
             self._post(unfinished(turn, why))
         if not again:
-            self._retire()
-            if not (self._closing or child.refused):
+            again = not self._retire()
+            if not (again or self._closing or child.refused):
                 self._post(LoadFailed(given_up(cause, crashed=crashed, was_ready=child.ready)))
         return again and not self._closing
 

@@ -60,6 +60,7 @@ class RemoteEngine:
         self._ready: Ready | None = None
         # Only on the thread of the loop:
         self._wire: Wire | None = None
+        self._reached = config  # what it leads to, which need not be what was asked for last
         self._served = Served("", "", 0)
         self._sent = Sent()
         self._turns: dict[str, asyncio.Task[None]] = {}
@@ -178,7 +179,7 @@ class RemoteEngine:
         except KvchatError as error:
             self._post(LoadFailed(Failure(error.message, error.hint)))
             return
-        self._wire = wire
+        self._wire, self._reached = wire, config
         ready = _ready(config, remote, self._served, time.monotonic() - began)
         with self._lock:
             current = self._config is config
@@ -190,9 +191,9 @@ class RemoteEngine:
         if self._wire is None:
             self._post(unfinished(request.turn, "is not connected"))
             return
-        remote = self._config.remote
+        remote = self._reached.remote
         assert remote is not None
-        if request.incognito and remote.leaves and not self._config.incognito_leaves:
+        if request.incognito and remote.leaves and not self._reached.incognito_leaves:
             self._post(TurnFinished(request.turn, "error", Usage(), _not_incognito(remote)))
             return
         turn = RemoteTurn(request, self._wire, self._served.model, self._served.program, self._sent, remote.host)

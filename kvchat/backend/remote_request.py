@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kvchat.backend.protocol import Generate
 from kvchat.backend.values import PromptMessage, Sampling
 from kvchat.errors import KvchatError
-from kvchat.reasoning import split
+from kvchat.reasoning import split_whole
 
 Said = tuple[str, str]  # role and content of a message, as they are sent
 
@@ -30,7 +30,7 @@ def said(messages: Sequence[PromptMessage]) -> tuple[Said, ...]:
 
 
 def _answer(text: str) -> str:
-    thought = split(text)
+    thought = split_whole(text, counted=False)
     return text[thought.answer :].lstrip() if thought.answer else text
 
 
@@ -105,7 +105,7 @@ class Sent:
         before, _ = self._of(messages)
         self.chats = [chat for chat in self.chats if chat[0] != before][1 - _MOST_REMEMBERED :]
         past = messages[:-1] if messages[-1][0] == "assistant" else messages
-        self.chats.append(((*past, ("assistant", _answer(reply))), split(reply).answer > 0))
+        self.chats.append(((*past, ("assistant", _answer(reply))), _answer(reply) != reply))
 
     def _of(self, now: Sequence[Said]) -> tuple[tuple[Said, ...], bool]:
         """What was sent of the same chat: what begins alike, whatever its system prompt."""

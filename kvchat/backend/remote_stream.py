@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvchat.backend.values import FinishReason, Usage
+from kvchat.clean import encodable
 
 OPENING, CLOSING = "<think>\n", "\n</think>\n\n"
 _REASONING = ("reasoning_content", "reasoning")
@@ -46,6 +47,7 @@ class Answer:
         self._pieces: list[str] = []
         self._length = 0
         self._begun = continued
+        self._half = ""  # the first of two UTF-16 halves of a character
         self.finish: str | None = None
         self.progress: Progress | None = None
 
@@ -59,7 +61,7 @@ class Answer:
             if not self._usage and self.progress is None:
                 self._strange("something else than a chat completion")
             return ""
-        new = "".join(self._choice(choice) for choice in choices[:1])
+        new = self._whole("".join(self._choice(choice) for choice in choices[:1]))
         if new:
             self._last = self._clock()
             self._first = self._last if self._first is None else self._first
@@ -72,7 +74,7 @@ class Answer:
 
     def end(self) -> str:
         """The text that ends the reply."""
-        new = self._end_of_thought() if self._thinking is not None else ""
+        new = encodable(self._half) + (self._end_of_thought() if self._thinking is not None else "")
         self._pieces.append(new)
         return new
 
@@ -80,6 +82,13 @@ class Answer:
     def text(self) -> str:
         """All of it so far."""
         return "".join(self._pieces)
+
+    def _whole(self, text: str) -> str:
+        """JSON can have a character as two halves, which may come one by one. A half alone has no UTF-8 form."""
+        text, self._half = self._half + text, ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return encodable(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass"))
 
     def _choice(self, choice: object) -> str:
         if not isinstance(choice, dict) or not isinstance(delta := choice.get("delta", {}), dict):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -36,28 +38,45 @@ def file_name(transcript: Transcript, form: Form) -> str:
 
 def write_new(text: str, path: Path) -> None:
     """Makes a file with this text. KvchatError when there is one, or it cannot be made."""
+    with (
+        _explained(path),
+        open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file,  # noqa: PTH123
+        _whole(path),
+    ):
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_over(text: str, path: Path) -> None:
+    """Makes a file with this text, in place of one that is there. KvchatError when it cannot be made."""
+    unfinished = path.with_name(path.name + ".tmp")
+    with _explained(path):
+        unfinished.unlink(missing_ok=True)
+    write_new(text, unfinished)
+    with _explained(path), _whole(unfinished):
+        unfinished.replace(path)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """A file that could not be finished is removed."""
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123
-            try:
-                file.write(text.encode())
-                file.flush()
-                os.fsync(file.fileno())
-            except OSError:
-                path.unlink(missing_ok=True)
-                raise
+        yield
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
     except FileExistsError as error:
         raise KvchatError(f"{clean_line(str(path))} is there already", "choose another name, or remove it") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise KvchatError(f"{clean_line(str(path))} cannot be written: {reason}", "choose another place") from error
-
-
-def write_over(text: str, path: Path) -> None:
-    """Makes a file with this text, in place of one that is there."""
-    unfinished = path.with_name(path.name + ".tmp")
-    unfinished.unlink(missing_ok=True)
-    write_new(text, unfinished)
-    unfinished.replace(path)
 
 
 def write_free(transcript: Transcript, form: Form, folder: Path) -> Path:

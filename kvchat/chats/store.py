@@ -10,7 +10,6 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,9 +26,6 @@ from kvchat.chats.rows import (
     put_messages,
     put_summaries,
     read_chat,
-    read_evictions,
-    read_text,
-    unpack_ids,
 )
 from kvchat.chats.schema import IN_MEMORY, connect_in_memory, immediate, translated
 from kvchat.chats.search import search
@@ -278,22 +274,7 @@ class ChatStore:
         """What is stored of the token ids of each message on the branch that ends with `head`; messages without
         any are left out."""
         with translated(self._path):
-            rows = self._connection.execute(
-                f"""{tree.ABOVE} SELECT i.message, i.key, CASE WHEN i.key = ? THEN i.ids END, e.log
-                FROM branch b JOIN message_ids i ON i.message = b.id
-                LEFT JOIN message_evictions e ON e.message = i.message AND e.key = i.key
-                WHERE typeof(i.ids) = 'blob' AND length(i.ids) % 4 = 0 ORDER BY i.message, i.key""",  # noqa: S608
-                (head, key),
-            ).fetchall()
-        known: dict[str, KnownIds] = {}
-        for *names, blob, log in rows:
-            message, stored_key = map(read_text, names)
-            before = known.get(message, KnownIds(None, ()))
-            if stored_key == key:
-                known[message] = replace(before, ids=unpack_ids(blob), evictions=read_evictions(log))
-            else:
-                known[message] = replace(before, other_keys=(*before.other_keys, stored_key))
-        return known
+            return tree.known_ids(self._connection, head, key)
 
     def search(self, query: str, most: int = 50, *, per_chat: bool = False) -> tuple[SearchHit, ...]:
         """Chats whose title has every word of `query`, and messages that have, see `kvchat.chats.search`."""

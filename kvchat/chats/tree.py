@@ -12,9 +12,18 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
+from dataclasses import replace
 
-from kvchat.chats.rows import MESSAGE, SUMMARY, read_message, read_summary
-from kvchat.chats.types import Branch, Message, Summary
+from kvchat.chats.rows import (
+    MESSAGE,
+    SUMMARY,
+    read_evictions,
+    read_message,
+    read_summary,
+    read_text,
+    unpack_ids,
+)
+from kvchat.chats.types import Branch, KnownIds, Message, Summary
 from kvchat.errors import KvchatError
 
 _COST = MESSAGE.replace("m.text", "''")
@@ -58,6 +67,26 @@ def branch(connection: sqlite3.Connection, chat: str, head: str | None) -> Branc
     return Branch(messages, siblings, _summaries(connection, head))
 
 
+def known_ids(connection: sqlite3.Connection, head: str, key: str) -> dict[str, KnownIds]:
+    """What is stored of the token ids of the messages on the branch that ends with `head`, where anything is."""
+    rows = connection.execute(
+        f"""{ABOVE} SELECT i.message, i.key, CASE WHEN i.key = ? THEN i.ids END, e.log
+        FROM branch b JOIN message_ids i ON i.message = b.id
+        LEFT JOIN message_evictions e ON e.message = i.message AND e.key = i.key
+        WHERE typeof(i.ids) = 'blob' AND length(i.ids) % 4 = 0 ORDER BY i.message, i.key""",  # noqa: S608
+        (head, key),
+    )
+    known: dict[str, KnownIds] = {}
+    for *names, blob, log in rows:
+        message, stored_key = map(read_text, names)
+        before = known.get(message, KnownIds(None, ()))
+        if stored_key == key:
+            known[message] = replace(before, ids=unpack_ids(blob), evictions=read_evictions(log))
+        else:
+            known[message] = replace(before, other_keys=(*before.other_keys, stored_key))
+    return known
+
+
 def beside(connection: sqlite3.Connection, message: str) -> tuple[str, ...]:
     """The ids of all that stands in the place of a message, itself too, the oldest first."""
     rows = connection.execute(
@@ -88,7 +117,10 @@ def answers(connection: sqlite3.Connection, chat: str) -> tuple[Message, ...]:
 
 
 def show(connection: sqlite3.Connection, chat: str, message: str) -> Branch:
-    """Makes the newest message below `message` (or itself) the head of the chat; the branch that ends with it."""
+    """Makes the newest message below `message` (or itself) the head of the chat; the branch that ends with it.
+    KvchatError for one that is deleted: what is written below it would be, too."""
+    if connection.execute("SELECT 1 FROM messages WHERE id = ? AND deleted_at IS NOT NULL", (message,)).fetchone():
+        raise KvchatError("this message is not there any more", "it was deleted elsewhere")
     return _move(connection, chat, _newest_below(connection, message))
 
 
@@ -116,7 +148,17 @@ def delete(connection: sqlite3.Connection, message: Message) -> tuple[float, Bra
 def undelete(connection: sqlite3.Connection, chat: str, at: float, head: str | None) -> Branch:
     """Takes back the deletion of this chat that was at the time `at`, and makes `head` the head again."""
     connection.execute("UPDATE messages SET deleted_at = NULL WHERE chat = ? AND deleted_at = ?", (chat, at))
+    revive(connection, head)
     return _move(connection, chat, head)
+
+
+def revive(connection: sqlite3.Connection, message: str | None) -> None:
+    """A message that is written or shown is there, and so is all that it comes after: another process may have deleted
+    some of that, which would then be missing in a copy and an export."""
+    connection.execute(
+        f"{ABOVE} UPDATE messages SET deleted_at = NULL WHERE id IN (SELECT id FROM branch) AND deleted_at IS NOT NULL",  # noqa: S608
+        (message,),
+    )
 
 
 def _newest_below(connection: sqlite3.Connection, message: str) -> str:

@@ -7,7 +7,7 @@ open chat, the others into copies of it, until one of them is shown in its place
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
@@ -40,13 +40,14 @@ class Alternative:
 
 @dataclass(slots=True)
 class _Member:
-    """`turn` and `reply` are the ids of its turn and its message."""
+    """`turn` and `reply` are the ids of its turn and its message. `deleted`: the message with which it was deleted."""
 
     turning: Turning
     turn: str
     reply: str
     sampling: Sampling
     failure: Failure | None = None
+    deleted: str | None = None
 
 
 class Alternatives:
@@ -65,7 +66,7 @@ class Alternatives:
         return any(member.turning.live is not None for member in self._members)
 
     def look(self, shown: Turning) -> tuple[Alternative, ...]:
-        """All of them, in their order."""
+        """All of them that are not deleted, in their order."""
         return tuple(
             Alternative(
                 member.turning.reply,
@@ -77,6 +78,7 @@ class Alternatives:
                 member.turning.unsaved,
             )
             for member in self._members
+            if member.deleted is None
         )
 
     # ------------------------------------------------------------------ beginning
@@ -149,17 +151,25 @@ class Alternatives:
             turning.stop()
         return bool(live)
 
-    def stop_below(self, message_id: str) -> None:
-        """Stops those to a message, or that come after it."""
+    def delete_below(self, message_id: str) -> None:
+        """Those to a message, or that come after it, are deleted: they are stopped, and followed to their ends."""
         for member in self._members:
-            if member.turning.live is not None and member.turning.has(message_id):
-                member.turning.stop()
+            if member.turning.has(message_id):
+                member.deleted = member.deleted or message_id
+                if member.turning.live is not None:
+                    member.turning.stop()
+
+    def come_back(self, messages: Container[str]) -> None:
+        """Those are not deleted any more that were deleted with one of these messages, which are shown."""
+        for member in self._members:
+            if member.deleted is not None and member.deleted in messages:
+                member.deleted = None
 
     # ------------------------------------------------------------------ which one is shown
 
     def has(self, message_id: str) -> bool:
-        """Whether it is one of them."""
-        return any(member.reply == message_id for member in self._members)
+        """Whether it is one of them that is not deleted."""
+        return any(member.reply == message_id and member.deleted is None for member in self._members)
 
     def owns(self, turning: Turning) -> bool:
         """Whether this is the turn of one of them."""

@@ -202,7 +202,7 @@ class Conversation(Picking):
         else what came before the message."""
         self._check_idle()
         self._alternatives.leave(self._turning)
-        self._alternatives.stop_below(message_id)
+        self._alternatives.delete_below(message_id)
         return self._branches.delete(message_id)
 
     def undo_delete(self) -> Future[None]:

@@ -53,6 +53,11 @@ class HandOver:
         with self._lock:
             return self._stage
 
+    @property
+    def waits(self) -> bool:
+        """Whether the backend is yet to have the turn."""
+        return self.stage in ("saving", "waiting")
+
     def withdraw(self) -> bool:
         """Takes the turn back; False when the backend has it already. What is being committed is committed all the
         same."""
@@ -106,14 +111,16 @@ class HandOver:
                 self._stage = "unsaved"
 
     def send(self, store: ChatStore, ready: Ready) -> None:
-        """Submits the turn with the ids that are stored for the model, unless it was withdrawn. KvchatError as
-        raised by the store or the backend."""
+        """Submits the turn with the ids that are stored for the model, unless it was withdrawn. Where another model is
+        taking over, the turn waits for that. KvchatError as raised by the store or the backend."""
         try:
             key = ids_key(ready.model.text_key, self._plan.chat.system)
             known = store.known_ids(self._plan.messages[-1].id, key)
             with self._lock:
-                self._evictions = list(evictions(self._plan.messages[-1:], known))
-                if self._stage == "waiting" and not self._withdrawn:
+                now = self._backend.ready
+                fits = now is not None and now.model.text_key == ready.model.text_key
+                if fits and self._stage == "waiting" and not self._withdrawn:
+                    self._evictions = list(evictions(self._plan.messages[-1:], known))
                     self._request = request(self._plan, ready.model.text_key, known)
                     self._backend.submit(self._request)
                     self._stage = "sent"

@@ -72,6 +72,9 @@ class Picking(Standing):
         self._alternatives.settle()
         before = self._open.branch
         super()._settle()
+        if self._open.branch is before:
+            return
+        self._alternatives.come_back(self._open.branch.siblings)
         head = self._open.branch.head
-        if self._open.branch is not before and head is not None and self._alternatives.has(head):
+        if head is not None and self._alternatives.has(head):
             self._show_alternative(head)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvchat.chats.types import Message, Summary
-from kvchat.reasoning import split
+from kvchat.reasoning import split_whole
 
 _HEAD = "Summary of the earlier conversation:"
 _WORDS = "From that conversation, word for word:"
@@ -42,8 +42,8 @@ def reading(system: str, messages: Sequence[Message], summaries: Sequence[Summar
 
 def pinned_text(message: Message) -> str:
     """A pinned message as it stands beside a summary."""
-    said = message.text[split(message.text).answer :] if message.role == "assistant" else message.text
-    return f"{_WHO[message.role]}: {said.strip()}"
+    thought = split_whole(message.text, counted=False).answer if message.role == "assistant" else 0
+    return f"{_WHO[message.role]}: {message.text[thought:].strip()}"
 
 
 def _with(system: str, summary: Summary, replaced: Sequence[Message]) -> str:

@@ -216,7 +216,7 @@ class Turning:
                 self._end(event.reason, event.usage)
 
     def _send_waiting(self, ready: Ready) -> bool:
-        if self.live is None or self._turn is None or self._turn.ready is not None:
+        if self.live is None or self._turn is None or not self._turn.hand_over.waits:
             return False
         self._turn.ready = ready
         self._store.debounce(f"send {self.live.turn}", 0, self._turn.hand_over.send, ready)

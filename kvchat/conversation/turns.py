@@ -76,9 +76,12 @@ class TurnPlan:
 def read_usage(message: Message) -> Usage | None:
     """What a reply cost. None: the engine reported nothing. What cannot be understood of it (another version may have
     written it, or the file is damaged) stands at its default."""
-    stored, plain = stored_object(message.usage), Usage()
+    stored = stored_object(message.usage)
+    if not stored:
+        return None
+    plain = Usage()
     names = [each.name for each in fields(Usage) if _fits(getattr(plain, each.name), stored.get(each.name))]
-    return replace(plain, **{name: stored[name] for name in names}) if stored else None
+    return replace(plain, **{name: stored[name] for name in names})
 
 
 def told_sampling(sampling: Sampling) -> dict[str, float | int]:

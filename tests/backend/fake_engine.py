@@ -91,7 +91,7 @@ def main():
         die(signal.SIGSEGV)
     if mode == "die-in-load":
         die(signal.SIGILL)
-    if mode == "killed-in-load":
+    if mode == "killed-in-load" or (mode.startswith("killed-in-load of ") and config.model_path.endswith(mode[18:])):
         die(signal.SIGKILL)
     if mode == "refuse":
         pipe.send(LoadFailed(Failure("no", "try another")))

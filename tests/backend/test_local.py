@@ -193,6 +193,27 @@ def test_a_death_in_an_answer_costs_the_draft_model_until_it_is_chosen_again(sta
     assert client.until(Ready)[-1].draft is not None
 
 
+def test_what_is_chosen_while_a_dead_engine_is_buried_is_started(tmp_path):
+    """Nobody hears that another model could not be loaded, which is not wanted any more."""
+    events: queue.SimpleQueue = queue.SimpleQueue()
+    first, other = EngineConfig(str(tmp_path / "first.gguf")), EngineConfig(str(tmp_path / "other.gguf"))
+
+    def choose_another(event):
+        events.put(event)
+        if isinstance(event, EngineDied) and engine.config == first:
+            engine.configure(other)
+
+    program = (sys.executable, str(CHILD), "killed-in-load of first.gguf")
+    engine = Engine(first, choose_another, tmp_path / "state", tmp_path / "engine.log", program)
+    engine.start()
+    try:
+        died, ready = events.get(timeout=30), events.get(timeout=30)
+        assert isinstance(died, EngineDied) and not died.restarting
+        assert isinstance(ready, Ready) and ready.model.path == other.model_path
+    finally:
+        engine.close()
+
+
 def test_refusal_is_final_and_named(start):
     assert start("refuse").until(LoadFailed)[-1].failure.message == "no"
 
@@ -302,4 +323,4 @@ def test_a_turn_without_an_engine_is_still_finished(tmp_path):
     events: queue.SimpleQueue = queue.SimpleQueue()
     engine = Engine(EngineConfig("m"), events.put, tmp_path / "state", tmp_path / "engine.log")
     engine.submit(Generate("a", ()))
-    assert events.get(timeout=5).reason == "died"
+    assert events.get(timeout=60).reason == "died"

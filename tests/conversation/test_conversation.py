@@ -249,6 +249,7 @@ def test_stop_before_ready(store: StoreThread, backend: FakeBackend, chat: Conve
     chat.stop().result(WAIT)
     assert chat.live is None and backend.cancelled == []
     asked.result(WAIT)
+    backend.ready = ready
     assert ready is not None and not chat.apply(ready)
     assert texts(on_disk(store, chat)[1]) == [("user", "Hi", ""), ("assistant", "", "cancelled")]
     assert backend.requests == []
@@ -570,6 +571,7 @@ def test_a_backend_that_refuses_what_has_waited(
     ready, backend.ready = backend.ready, None
     chat.submit("Hi").result(WAIT)
     backend.refuse = KvchatError("the pipe is closed")
+    backend.ready = ready
     assert ready is not None and chat.apply(ready)
     store.run(ChatStore.latest).result(WAIT)
     assert [error.message for error in failures] == ["the pipe is closed"]

@@ -366,7 +366,8 @@ def test_they_wait_for_the_model_in_their_order(store: StoreThread) -> None:
     chat.ask_alternatives(THREE, "hello").result(WAIT)
     assert backend.requests == []
     chat.pick(chat.alternatives[2].message.id).result(WAIT)
-    chat.apply(make_ready())
+    backend.ready = make_ready()
+    chat.apply(backend.ready)
     backend.wait(3)
     assert [request.sampling for request in backend.requests] == list(THREE)
 
@@ -385,7 +386,8 @@ def test_stop_while_they_wait(store: StoreThread) -> None:
     chat = Conversation.start(store, backend, sampling=GREEDY)
     chat.ask_alternatives(THREE, "hello").result(WAIT)
     chat.stop()
-    chat.apply(make_ready())
+    backend.ready = make_ready()
+    chat.apply(backend.ready)
     store.run(lambda _: None).result(WAIT)
     assert backend.requests == []
     assert [each.message.finish for each in chat.alternatives] == ["cancelled"] * 3
@@ -421,3 +423,24 @@ def test_what_is_deleted_is_not_written_on(chat: Conversation, backend: FakeBack
     chat.delete(chat.messages[0].id).result(WAIT)
     assert sorted(backend.cancelled) == sorted([second.turn, third.turn])
     assert chat.messages == ()
+
+
+def test_what_is_deleted_cannot_be_picked_until_it_is_back(
+    store: StoreThread, chat: Conversation, backend: FakeBackend
+) -> None:
+    """It would be shown where it is no more, and what is said below it would be lost with it."""
+    first, second, _ = ask(chat, backend)
+    shown, other, _ = (each.message.id for each in chat.alternatives)
+    apply(chat, turn_events(first))
+    chat.delete(chat.messages[0].id).result(WAIT)
+    assert chat.alternatives == ()
+    with pytest.raises(KvchatError, match="none of the answers"):
+        chat.pick(other)
+    assert chat.messages == ()
+    with pytest.raises(KvchatError, match="not there any more"):
+        store.run(ChatStore.show, chat.chat.id, other).result(WAIT)
+    chat.undo_delete().result(WAIT)
+    assert chat.messages[-1].id == shown
+    chat.pick(other).result(WAIT)
+    apply(chat, [finished(second, "cancelled")])
+    assert [(each.id, each.finish) for each in on_disk(store, chat)[1][1:]] == [(other, "cancelled")]

@@ -15,7 +15,7 @@ from kvchat.chats.store import ChatStore
 from kvchat.chats.thread import StoreThread
 from kvchat.chats.types import Message, Summary
 from kvchat.conversation import Choice, Conversation, Seen, Sight
-from kvchat.conversation.summarized import reading
+from kvchat.conversation.summarized import pinned_text, reading
 from kvchat.conversation.summary_choice import QUESTION, choose, obstacle
 from kvchat.conversation.turns import ids_key
 from kvchat.errors import KvchatError
@@ -378,6 +378,12 @@ def test_pinned_messages_and_the_system_prompt_are_not_replaced() -> None:
     choice = choose(messages, kept, 800)
     assert choice is not None
     assert (choice.read, choice.replaced) == (100 * choice.messages, 100 * (choice.messages - 1))
+
+
+@pytest.mark.parametrize("text", ["<think>Hm.</think>\n\nYes.", "Hm.\n</think>\n\nYes."])
+def test_a_pinned_answer_stands_without_its_reasoning(text: str) -> None:
+    """Whoever opened the block: a template does so where the reply holds only its end."""
+    assert pinned_text(message(1, text=text)) == "Assistant: Yes."
 
 
 def test_a_summary_of_all_that_there_is_does_not_count() -> None:

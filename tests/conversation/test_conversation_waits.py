@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from conversing import GREEDY, WAIT, apply, on_disk, request_of, texts
-from fake_backend import FakeBackend, delta, finished, prompt_events, turn_events
+from conversing import GREEDY, WAIT, answer, apply, known, on_disk, request_of, texts
+from fake_backend import FakeBackend, delta, finished, make_ready, prompt_events, turn_events
 
 from kvchat.backend.protocol import Waits
 from kvchat.chats.thread import StoreThread
 from kvchat.conversation import Conversation
+from kvchat.conversation.turns import ids_key
 
 
 def test_why_it_waits_is_known_until_it_begins(backend: FakeBackend, chat: Conversation) -> None:
@@ -51,3 +52,25 @@ def test_two_chats_that_are_answered_in_turns(store: StoreThread, backend: FakeB
         ("assistant", "ab", "stop"),
         ("assistant", "xy", "stop"),
     ]
+
+
+def test_one_that_was_meant_for_a_model_that_went_is_sent_to_the_next(
+    store: StoreThread, backend: FakeBackend, chat: Conversation
+) -> None:
+    """Ids of one vocabulary are nonsense in another: the turn waits for the new model, and is written as its."""
+    answer(chat, backend, chat.submit("Hi"), "Hello")
+    first, last = make_ready(), make_ready("othervocab", "other-2b")
+    backend.ready = None  # the engine loads
+    chat.submit("More").result(WAIT)
+    assert chat.apply(first)  # it came before another model was chosen, and is heard of after that
+    store.run(lambda _: None).result(WAIT)
+    assert len(backend.requests) == 1
+    backend.ready = last
+    assert chat.apply(last)
+    store.run(lambda _: None).result(WAIT)
+    request = backend.requests[1]
+    assert [message.ids for message in request.messages] == [None, None, None]
+    apply(chat, turn_events(request))
+    assert chat.messages[-1].model == "other-2b"
+    assert known(store, chat, ids_key("othervocab", ""))[chat.messages[-1].id].ids is not None
+    assert not chat.apply(make_ready())  # nothing waits any more

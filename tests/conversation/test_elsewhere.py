@@ -94,6 +94,34 @@ def test_a_version_that_was_deleted_is_no_news(programs: tuple[Program, Program]
     assert (len(here.siblings(here.messages[0].id)), here.went_on) == (1, "")
 
 
+def test_what_is_deleted_elsewhere_is_back_where_the_chat_goes_on_from_it(programs: tuple[Program, Program]) -> None:
+    """What is shown is in an export and in a copy, and its place in the tree with it."""
+    one, two = programs
+    here = one.begin()
+    answer(here, one.backend, here.submit("Begin"), "Begun.")
+    on_disk(one.store, here)
+    there = two.open(here.chat.id)
+    there.delete(there.messages[0].id).result(WAIT)
+    answer(here, one.backend, here.submit("More"), "And more.")
+    on_disk(one.store, here)
+    assert [each.text for each in one.store.run(ChatStore.export, here.chat.id).result(WAIT).messages] == said(here)
+    copy = one.open(one.store.run(ChatStore.duplicate, here.chat.id).result(WAIT).id)
+    assert said(copy) == ["Begin", "Begun.", "More", "And more."]
+
+
+def test_deletions_are_taken_back_on_both_sides(programs: tuple[Program, Program]) -> None:
+    """A message that comes back does not hang on one that is gone."""
+    one, two = programs
+    here = one.begin()
+    answer(here, one.backend, here.submit("Begin"), "Begun.")
+    on_disk(one.store, here)
+    there = two.open(here.chat.id)
+    here.delete(here.messages[1].id).result(WAIT)
+    there.delete(there.messages[0].id).result(WAIT)
+    here.undo_delete().result(WAIT)
+    assert [each.text for each in one.store.run(ChatStore.export, here.chat.id).result(WAIT).messages] == said(here)
+
+
 def test_another_answer_is_asked_for_in_both(programs: tuple[Program, Program]) -> None:
     one, two = programs
     here = one.begin()

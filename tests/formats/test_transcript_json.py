@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 
 from kvchat.errors import FormatError
 from kvchat.formats.transcript import Transcript, TranscriptMessage
@@ -134,6 +135,29 @@ def test_markdown_has_the_branch_that_is_shown(utc: None) -> None:
         "## a model · 1970-01-01 00:00\n\nanother\n\n"
         "## You · 1970-01-01 00:00\n\nquestion\n"
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\nprint(",
+        "````md\n```\nan inner block\n```",
+        "~~~\n```\ncode",
+        "```\ndone\n```\nand\n  ```sh\nls",
+        "```\nno end: ``` x",
+        "1. a list\n\n   ```sh\n   ls",
+        "```\nwhole\n```",
+        "`` ` `` and ```not a fence```",
+    ],
+)
+def test_markdown_of_a_message_that_ends_in_a_code_block_ends_the_block(text: str) -> None:
+    """The messages after it stand outside, as a Markdown parser sees them; a whole text stays what it is."""
+    first, *others = WHOLE.messages
+    document = write_markdown(replace(WHOLE, messages=(replace(first, text=text), *others), system=text))
+    tokens = MarkdownIt().parse(document)
+    assert sum(each.type == "heading_open" and each.tag == "h2" and each.level == 0 for each in tokens) == 4
+    blocks = [each for each in MarkdownIt().parse(text) if each.type == "fence"]
+    assert len([each for each in tokens if each.type == "fence"]) == 2 * len(blocks)
 
 
 def test_markdown_says_how_an_answer_ended_and_obeys_nothing() -> None:

@@ -36,7 +36,7 @@ _PATIENCE = 90.0  # seconds until a server listens
 
 
 def get(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return json.load(answer)
 
 

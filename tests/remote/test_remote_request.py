@@ -60,6 +60,7 @@ def test_the_same_chat_is_the_same_request_in_another_process() -> None:
 def test_reasoning_of_replies_is_not_sent_back() -> None:
     assert said([user("6 times 7?"), reply(THOUGHT)])[-1] == ("assistant", "Forty-two. ")
     assert said([reply("<think>never ended")])[-1] == ("assistant", "")
+    assert said([reply("Hm, 7 times 6.\n</think>\n\nForty-two.")])[-1] == ("assistant", "Forty-two.")
     assert said([user(THOUGHT)])[-1] == ("user", THOUGHT)
 
 

@@ -45,6 +45,23 @@ def test_text_and_its_end() -> None:
     assert reader.answer.reason == "stop"
 
 
+def test_halves_of_characters() -> None:
+    """JSON can have them, each in an event of its own; what is half for good has no form on a disk."""
+    reader = Reader()
+    assert [reader.delta(content=half) for half in ("a\ud83d", "\ude00b", "\ude00c", "\ud83d", "d", "e\ud83d")] == [
+        "a",
+        "😀b",
+        "\ufffdc",
+        "",
+        "\ufffdd",
+        "e",
+    ]
+    assert reader.answer.end() == "\ufffd"
+    assert reader.answer.text == "a😀b\ufffdc\ufffdde\ufffd"
+    thinking = Reader()
+    assert thinking.delta(reasoning="\ud83d") + thinking.answer.end() == "<think>\n\ufffd\n</think>\n\n"
+
+
 @pytest.mark.parametrize(("finish", "reason"), [("length", "length"), ("content_filter", "error"), ("eos", "stop")])
 def test_endings(finish: str, reason: str) -> None:
     reader = Reader()
