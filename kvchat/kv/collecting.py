@@ -47,7 +47,7 @@ def collect(path: Path, budget: int) -> Collected:
     with closing(PageIndex(folder)) as index:
         index.need_file()
         index.renew_pins(PinFolder(path).read())
-        stale, added = _bring_in_line(folder, index)
+        stale, added = bring_in_line(folder, index)
         before = index.total_bytes()
         pages = len(index.rows())
         try:
@@ -61,14 +61,15 @@ def collect(path: Path, budget: int) -> Collected:
     return Collected(temporary, damaged, stale, added, pages - len(rows), freed, len(rows), left, limit, over)
 
 
-def _bring_in_line(folder: PageFolder, index: PageIndex) -> tuple[int, int]:
-    """How many rows without a file were forgotten, and how many pages were added to the index. Payloads are not read,
-    and pages that are not sound are left to `verify`."""
+def bring_in_line(folder: PageFolder, index: PageIndex) -> tuple[int, int]:
+    """How many rows without a file were forgotten, and how many pages were added to the index, as a writer that was
+    killed before it did so leaves them. Payloads are not read, and pages that are not sound are left to `verify`.
+    Raises StoreUnwritable."""
     known = {(row.namespace, row.key) for row in index.rows()}
     stale = [name for name in known if not folder.has(*name)]
     if stale:
         index.remove(stale)
-    missing = [row for row in scan(folder) if (row.namespace, row.key) not in known]
+    missing = list(scan(folder, known))
     for row in missing:
         index.add(row)
     return len(stale), len(missing)

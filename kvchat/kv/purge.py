@@ -1,7 +1,7 @@
 """Pages that no history accounts for, deleted.
 
 Owns which pages those are when histories are to go: all but those that hold a part of one that stays, and pinned ones.
-Reads the index; must not know what a chat is. Other processes may use the store meanwhile, and what they have in memory
+Must not know what a chat is. Other processes may use the store meanwhile, and what they have in memory
 they may write again.
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvchat.formats.past import Past
+from kvchat.kv.collecting import bring_in_line
 from kvchat.kv.folder import PageFolder
 from kvchat.kv.index import PageIndex
 from kvchat.kv.matching import Match, longest_prefix
@@ -47,6 +48,7 @@ def purge(path: Path | None, gone: Iterable[Past], stay: Iterable[Past]) -> Purg
 def _purge(folder: PageFolder, gone: Sequence[Past], stay: Iterable[Past]) -> Purged:
     with closing(PageIndex(folder)) as index:
         index.need_file()
+        bring_in_line(folder, index)  # a page that the index lacks has tokens, too
         lost = _lost(folder, index, gone, stay)
         for row in reversed(lost):  # children before parents
             folder.remove(row.namespace, row.key)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from kvchat.errors import FormatError
@@ -154,10 +154,12 @@ def check_name(header: PageHeader, namespace: str, key: bytes) -> None:
         raise FormatError("the page is another one than its name says")
 
 
-def scan(folder: PageFolder) -> Iterator[Row]:
-    """Rows of all page files whose headers are sound or of another version; payloads are not read. Others are left for
-    `verify`."""
+def scan(folder: PageFolder, known: Collection[tuple[str, Key]] = ()) -> Iterator[Row]:
+    """Rows of all page files whose headers are sound or of another version, without those of the `known` namespaces and
+    keys; payloads are not read. Others are left for `verify`."""
     for found in folder.files():
+        if (found.namespace, found.key) in known:
+            continue
         try:
             yield _read(found)
         except OtherVersionError:

@@ -31,6 +31,7 @@ _CHUNK = 256 << 10
 _TRIES, _FIRST_TRIES = 5, 2  # connections without one new byte; before the first byte
 _LONGEST_REST = 30.0  # seconds between them
 _AGAIN_LATER = frozenset((408, 425, 429, 500, 502, 503, 504))
+_MOST_DIGITS = 18  # of a number of bytes
 _OTHER = "another version of it, perhaps; hf:OWNER/NAME fetches what is there now"
 _HEX = frozenset("0123456789abcdef")
 
@@ -86,9 +87,8 @@ class _Fetch:
 
     def run(self) -> Fetched:
         self._take_stock()
-        tries = 0
+        tries, furthest = 0, self._have  # of all tries: to come as far again is no progress
         while True:
-            before = self._have
             try:
                 self._receive()
                 wrong = self._wrong()
@@ -102,8 +102,9 @@ class _Fetch:
                 self._start_over()
             except (OSError, http.client.HTTPException) as error:
                 self._wire.check()
-                tries = 1 if self._have > before else tries + 1
-                self._answered = self._answered or self._have > before
+                tries = 1 if self._have > furthest else tries + 1
+                self._answered = self._answered or self._have > furthest
+                furthest = max(furthest, self._have)
                 if tries >= (_TRIES if self._answered else _FIRST_TRIES) or _untrusted(error):
                     raise self._broken(error) from error
                 self._wire.rest(min(_LONGEST_REST, 0.5 * 2**tries))
@@ -174,8 +175,8 @@ class _Fetch:
             raise self._refused(answer)
         if self._have:
             self._start_over()
-        length = answer.headers.get("Content-Length", "")
-        return self._know(answer, int(length) if length.isascii() and length.isdigit() else None)
+        chunked = answer.headers.get("Transfer-Encoding", "").lower() == "chunked"  # a length then says nothing
+        return self._know(answer, None if chunked else _count(answer.headers.get("Content-Length", "")))
 
     def _know(self, answer: Answer, total: int | None) -> int | None:
         remote, linked = self._remote, _linked_sha256(answer)
@@ -290,4 +291,9 @@ def _range(text: str) -> tuple[int | None, int | None]:
     """First byte and bytes of the whole file, of "bytes 100-199/200"."""
     span, _, total = text.removeprefix("bytes ").partition("/")
     start = span.partition("-")[0]
-    return (int(start) if start.isdigit() else None, int(total) if total.isdigit() else None)
+    return _count(start), _count(total)
+
+
+def _count(text: str) -> int | None:
+    """A number of bytes; None where the text is none, or one that no disk has."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None

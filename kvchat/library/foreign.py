@@ -1,6 +1,6 @@
 """Models of other programs, under the names that people know. Owns how each program lays out its folder; only reads.
 
-Ollama keeps blobs that manifests name. Hugging Face keeps snapshots of repositories, of which the newest counts.
+Ollama keeps blobs that manifests name. Hugging Face keeps snapshots of repositories, of which the newest counts first.
 llama.cpp's cache puts the repository before the name of the file. LM Studio and GPT4All have folders of GGUF files.
 """
 
@@ -54,21 +54,36 @@ def _ollama(folder: Path, seen: Seen) -> Iterator[Named]:
 
 
 def _repositories(folder: Path, seen: Seen) -> Iterator[Named]:
-    """Of the Hugging Face layout: the snapshot that `refs/main` names, or all of them where it names none; blobs are
-    not met again below. What is unfinished lies among the blobs."""
+    """Of the Hugging Face layout; blobs are not met again below. What is unfinished lies among them."""
     for repository in _folders(folder):
         if not repository.name.startswith(_REPOSITORY):
             continue
-        newest = repository / "snapshots" / (_revision(repository / "refs" / "main") or ".")
-        for path in walk(newest if is_folder(newest) else repository / "snapshots", seen):
+        for path in _snapshots(repository, seen):
             yield model_name(path), path
         for path in walk(repository / "blobs", seen, depth=0):
             yield repository.name.removeprefix(_REPOSITORY).replace("--", "/"), path
         _pass_over(repository, seen)
 
 
+def _snapshots(repository: Path, seen: Seen) -> Iterator[Path]:
+    """The files of the snapshot that `refs/main` names, then those that only others have: each has what was fetched
+    while it was the newest. All of all snapshots where none is named."""
+    folder = repository / "snapshots"
+    newest = folder / (_revision(repository / "refs" / "main") or ".")
+    if newest == folder or not is_folder(newest):
+        yield from walk(folder, seen)
+        return
+    met: set[Path] = set()
+    for snapshot in (newest, *(each for each in _folders(folder) if each != newest)):
+        for path in walk(snapshot, seen):
+            name = path.relative_to(snapshot)
+            if name not in met:
+                met.add(name)
+                yield path
+
+
 def _pass_over(repository: Path, seen: Seen) -> None:
-    """Older snapshots are no models of their own."""
+    """What lies in it was met."""
     for folder in (repository, repository / "snapshots"):
         try:
             info = folder.stat()

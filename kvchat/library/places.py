@@ -8,6 +8,7 @@ Sources: Ollama `envconfig/config.go`; LM Studio `lms-common-server/src/findLMSt
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -43,10 +44,19 @@ def places(environ: Mapping[str, str], home: Path) -> tuple[Place, ...]:
 
 
 def _folder(environ: Mapping[str, str], variable: str) -> Path | None:
-    """An absolute path, or nothing."""
-    value = environ.get(variable, "")
-    path = Path(value)
-    return path if value and path.is_absolute() and "\0" not in value else None
+    """What a variable of the environment names."""
+    return _absolute(environ.get(variable, ""))
+
+
+def _absolute(text: object) -> Path | None:
+    """The path that a text is; None where it is not absolute, or nothing can have such a name."""
+    if not isinstance(text, str) or "\0" in text:
+        return None
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return None
+    return Path(text) if Path(text).is_absolute() else None
 
 
 def _ollama(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
@@ -59,16 +69,15 @@ def _ollama(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
 
 
 def _lm_studio(home: Path) -> Iterator[Path]:
-    pointer = _text(home / ".lmstudio-home-pointer").strip()
-    homes = [Path(pointer)] if pointer and Path(pointer).is_absolute() and "\0" not in pointer else []
-    for each in (*homes, home / ".lmstudio", home / ".cache" / "lm-studio"):
+    pointed = _absolute(_text(home / ".lmstudio-home-pointer").strip())
+    for each in (*([pointed] if pointed else []), home / ".lmstudio", home / ".cache" / "lm-studio"):
         try:
             settings = json.loads(_text(each / "settings.json") or "{}")
         except (ValueError, RecursionError):
             settings = {}
-        named = settings.get("downloadsFolder") if isinstance(settings, dict) else None
-        if isinstance(named, str) and Path(named).is_absolute() and "\0" not in named:
-            yield Path(named)
+        named = _absolute(settings.get("downloadsFolder")) if isinstance(settings, dict) else None
+        if named is not None:
+            yield named
         yield each / "models"
 
 
@@ -87,9 +96,9 @@ def _gpt4all(environ: Mapping[str, str], home: Path) -> Path:
     config = _folder(environ, "XDG_CONFIG_HOME") or home / ".config"
     for line in _text(config / "nomic.ai" / "GPT4All.ini").splitlines():
         key, _, value = line.partition("=")
-        named = value.strip().strip('"')
-        if key.strip() == "modelPath" and Path(named).is_absolute():
-            return Path(named)
+        named = _absolute(value.strip().strip('"'))
+        if key.strip() == "modelPath" and named is not None:
+            return named
     if sys.platform == "darwin":
         return home / "Library" / "Application Support" / "nomic.ai" / "GPT4All"
     return (_folder(environ, "XDG_DATA_HOME") or home / ".local" / "share") / "nomic.ai" / "GPT4All"

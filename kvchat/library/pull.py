@@ -5,6 +5,7 @@ to be fetched and where it goes; the bytes are those of `fetch`.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import re
 import shutil
 from contextlib import suppress
@@ -25,6 +26,7 @@ _HUB = "hf:"
 _REPOSITORY = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _LONGEST_NAME = 200  # bytes
+_CHUNK = 1 << 20  # bytes
 _WEB_PAGE = ("/blob/", "/resolve/")  # the page about a file on the hub, and the file
 
 
@@ -97,6 +99,7 @@ def pull(source: Source, models_folder: Path, tell: Tell, wire: Wire) -> Pulled:
     folder = models_folder / source.folder
     targets = [(folder / name, remote) for name, remote in source.files]
     missing = [(target, remote) for target, remote in targets if not _is_there(target, remote)]
+    checked = all(_is_checked(target, remote, wire) for target, remote in targets if (target, remote) not in missing)
     _room_for(source, missing, models_folder)
     done = sum(target.stat().st_size for target, _ in targets if target.exists())
     fetched = []
@@ -108,7 +111,7 @@ def pull(source: Source, models_folder: Path, tell: Tell, wire: Wire) -> Pulled:
     finally:
         _remove_empty(folder, models_folder)
     size = sum(target.stat().st_size for target, _ in targets)
-    checked = all(found.checked for found in fetched)
+    checked = checked and all(found.checked for found in fetched)
     return Pulled(targets[0][0], size, tuple(fetched), not missing, checked)
 
 
@@ -133,6 +136,24 @@ def _is_there(target: Path, remote: Remote) -> bool:
         raise KvchatError(
             f"{target} is there and has {size:,} bytes, not {remote.size:,}", "move it away, or give it another name"
         )
+    return True
+
+
+def _is_checked(target: Path, remote: Remote, wire: Wire) -> bool:
+    """Whether the checksum of a file that is there was known, and agrees. A file whose size was known too is taken for
+    the one that was checked when it came."""
+    if remote.size is not None or remote.sha256 is None:
+        return remote.sha256 is not None
+    digest = hashlib.sha256()
+    try:
+        with target.open("rb") as file:
+            while data := file.read(_CHUNK):
+                wire.check()
+                digest.update(data)
+    except OSError as error:
+        raise KvchatError(f"{target} is there and cannot be read: {error.strerror}", "look at its rights") from error
+    if digest.hexdigest() != remote.sha256:
+        raise KvchatError(f"{target} is there and has another checksum", "move it away, or give it another name")
     return True
 
 

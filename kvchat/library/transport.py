@@ -121,8 +121,8 @@ class Wire:
 
 
 def _headers(body: http.client.HTTPResponse | HTTPError) -> Mapping[str, str]:
-    """By their usual spelling, whatever the server's."""
-    return {name.title(): value for name, value in body.headers.items()}
+    """By their usual spelling, whatever the server's; of several the first, which is what counts for http.client."""
+    return {name.title(): value for name, value in reversed(body.headers.items())}
 
 
 def split_url(url: str) -> SplitResult:

@@ -1,4 +1,4 @@
-"""What a model still knows after ten evictions: `facts_probe.py FOLDER POLICY MODEL`, in a context of 512 cells.
+"""What a model still knows after ten evictions: `facts_probe.py FOLDER POLICY MODEL`, in a context of 256 cells.
 
 One name stands in the system prompt, another one in a pinned message. Prints JSON: how often something left, and of
 each question how much larger the logit of the right name is than that of the other.
@@ -37,7 +37,7 @@ def main():
     folder, policy, model = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     llama.start(lambda text, error: None)
     player = Player(
-        EngineConfig(model, context=512, threads=1, extra_buffers=False, kv_folder=str(folder), kv_budget=2**34)
+        EngineConfig(model, context=256, threads=1, extra_buffers=False, kv_folder=str(folder), kv_budget=2**34)
     )
     story, rng = Story([(PromptMessage("system", SYSTEM, ()), ())], pinned=(1,)), random.Random(3)
     story.parts.append((PromptMessage("user", PINNED), ()))

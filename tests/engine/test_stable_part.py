@@ -20,9 +20,9 @@ TEMPLATES = sorted((HERE.parent / "data" / "templates").glob("*.jinja"))
 MESSAGE = "Ask the user:\n\n what is the answer, as it stands? <s>?"
 
 
-def typed(template: ChatTemplate, past: list[PromptMessage], *, history: str) -> tuple[int, int, int]:
-    """Types the message: tokens of the prompt in the end, those that were stable before the last letter, those of the
-    past. Every stable part is the beginning of the prompt that is sent."""
+def typed(template: ChatTemplate, past: list[PromptMessage], *, history: str, step: int) -> tuple[int, int, int]:
+    """Types the message, `step` letters at a time: tokens of the prompt in the end, those that were stable before the
+    last letter, those of the past. Every stable part is the beginning of the prompt that is sent."""
     vocabulary = ToyVocabulary()
 
     def ids_of(text: str) -> tuple[int, ...]:
@@ -30,7 +30,7 @@ def typed(template: ChatTemplate, past: list[PromptMessage], *, history: str) ->
         return build_prompt(messages, template=template, tokenizer=vocabulary, history=history, clock=0.0).ids
 
     sent, stable = ids_of(MESSAGE), 0
-    for end in range(1, len(MESSAGE)):
+    for end in reversed(range(len(MESSAGE) - 1, 0, -step)):
         draft = MESSAGE[:end]
         ids = ids_of(draft)
         stable = stable_part(ids, draft, ids_of, done=False)
@@ -42,8 +42,8 @@ def typed(template: ChatTemplate, past: list[PromptMessage], *, history: str) ->
 def test_of_every_template_the_stable_part_is_sent(file):
     template = ChatTemplate(file.read_text(), bos=BOS, eos=EOS)
     past: list[PromptMessage] = []
-    for history in ("append", "exact"):
-        tokens, stable, before = typed(template, past, history=history)
+    for history, step in (("append", 1), ("exact", 3)):
+        tokens, stable, before = typed(template, past, history=history, step=step)
         assert stable < tokens
         assert history == "exact" or stable > before
         vocabulary = ToyVocabulary()

@@ -127,6 +127,17 @@ def test_pinned_pages_stay(tmp_path: Path) -> None:
     assert keys(tmp_path) == {mine[0]}
 
 
+def test_a_page_that_the_index_lacks_goes(tmp_path: Path) -> None:
+    """Its writer was killed between the file and the index."""
+    with closing(store(tmp_path)) as pages:
+        mine, theirs = put_chat(pages, MINE), put_chat(pages, THEIRS)
+    with closing(PageIndex(PageFolder(tmp_path))) as index:
+        index.remove([(row.namespace, row.key) for row in index.rows()])
+    assert purge(tmp_path, [Past(MINE)], [Past(THEIRS)]).pages == len(mine)
+    assert traces([tmp_path], needles(MINE)) == set()
+    assert keys(tmp_path) == set(theirs)
+
+
 def test_damaged_files_go(tmp_path: Path) -> None:
     with closing(store(tmp_path)) as pages:
         put_chat(pages, MINE)

@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._plain(416, {"Content-Range": f"bytes */{total}"})
             return
         self.send_response(206 if start else 200)
-        if start:
+        if start and "Content-Range" not in page.headers:
             self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
         if page.etag:
             self.send_header("ETag", page.etag)

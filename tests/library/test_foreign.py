@@ -197,7 +197,17 @@ def test_lm_studio_elsewhere(person: Path, paths: Paths, tmp_path: Path) -> None
     assert named(find_models(paths)) == {"m": "LM Studio"}
 
 
-@pytest.mark.parametrize("settings", [b"{", b"[]", b'{"downloadsFolder": 7}', b'{"downloadsFolder": "relative"}'])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        b"{",
+        b"[]",
+        b'{"downloadsFolder": 7}',
+        b'{"downloadsFolder": "relative"}',
+        b'{"downloadsFolder": "/\\u0000"}',
+        b'{"downloadsFolder": "/\\ud800"}',
+    ],
+)
 def test_lm_studio_with_damaged_settings(person: Path, paths: Paths, settings: bytes) -> None:
     put(person / ".lmstudio" / "settings.json", settings)
     put(person / ".lmstudio" / "models" / "m.gguf")
@@ -228,6 +238,18 @@ def test_hugging_face(person: Path, paths: Paths) -> None:
     assert [file.name for file in find_files(paths) if file.unfit == UNFINISHED] == ["owner/name"]
 
 
+def test_hugging_face_updated_between_two_fetches(person: Path, paths: Paths) -> None:
+    """Each revision has what was fetched of it: a file that only the older one has is still a model."""
+    hub = person / ".cache" / "huggingface" / "hub"
+    hugging_face(hub, "owner/name", "abc1", "m-Q4_K_M.gguf", "n-Q8_0.gguf")
+    hugging_face(hub, "owner/name", "def2", "m-Q4_K_M.gguf")
+    put(hub / "models--owner--name" / "refs" / "main", b"def2")
+    found = {model.name: str(model.path) for model in find_models(paths)}
+    assert found.keys() == {"m-Q4_K_M", "n-Q8_0"}
+    assert "/snapshots/def2/" in found["m-Q4_K_M"]
+    assert "/snapshots/abc1/" in found["n-Q8_0"]
+
+
 @pytest.mark.parametrize("revision", [b"../../../..", b"", b"\xff", b"gone"])
 def test_hugging_face_with_a_damaged_reference(person: Path, paths: Paths, revision: bytes) -> None:
     hub = person / ".cache" / "huggingface" / "hub"
@@ -252,6 +274,8 @@ def test_gpt4all(person: Path, paths: Paths, tmp_path: Path) -> None:
     put(person / ".config" / "nomic.ai" / "GPT4All.ini", f"[General]\nmodelPath={tmp_path}/\nx=1\n".encode())
     put(tmp_path / "moved.gguf")
     assert named(find_models(paths)) == {"moved": "GPT4All"}
+    put(person / ".config" / "nomic.ai" / "GPT4All.ini", b"[General]\nmodelPath=/\0\n")
+    assert named(find_models(paths)) == {"Llama-3.2-1B-Instruct-Q4_0": "GPT4All"}
 
 
 def test_variables_move_the_places(tmp_path: Path) -> None:

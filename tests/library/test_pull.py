@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections import namedtuple
 from collections.abc import Iterator
@@ -188,3 +189,14 @@ def test_nothing_is_left_of_what_never_came(web: Web, tmp_path: Path) -> None:
     with pytest.raises(KvchatError, match="no such file"):
         pull(source(web, "m.gguf", folder=""), tmp_path / "models", lambda *_: None, Wire())
     assert list((tmp_path / "models").iterdir()) == []  # it stays itself
+
+
+def test_a_file_that_is_there_has_to_have_the_checksum(web: Web, tmp_path: Path, model: bytes) -> None:
+    """Of a URL nothing else says whether it is the same file."""
+    (tmp_path / "m.gguf").write_bytes(model)
+    found = pull(source_of(f"{web.url}/m.gguf", hashlib.sha256(model).hexdigest()), tmp_path, lambda *_: None, Wire())
+    assert (found.had, found.checked) == (True, True)
+    with pytest.raises(KvchatError, match="is there and has another checksum"):
+        pull(source_of(f"{web.url}/m.gguf", "0" * 64), tmp_path, lambda *_: None, Wire())
+    assert not pull(source_of(f"{web.url}/m.gguf"), tmp_path, lambda *_: None, Wire()).checked
+    assert web.asked == []
