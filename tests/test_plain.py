@@ -472,7 +472,7 @@ def test_edit_offers_the_last_message(start: Start) -> None:
     terminal.send(b"hi\r")
     terminal.wait_until(lambda: prompts(terminal) == 2, "second prompt")
     terminal.send(b"/edit\r")
-    terminal.wait_for("> hi", 10)
+    terminal.wait_for("> hi")
     terminal.wait_until(lambda: terminal.text().rstrip().endswith("> hi"), "the offer")
     terminal.send(b"!\r")
     terminal.wait_for("echo 'hi!'")

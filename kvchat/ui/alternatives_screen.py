@@ -18,12 +18,13 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from kvchat.conversation import Alternative
-from kvchat.reasoning import split
+from kvchat.reasoning import split_whole
 from kvchat.ui.alternatives_column import AnswerColumn
 from kvchat.ui.alternatives_words import heading, state, summary
 from kvchat.ui.display import display, display_line
 from kvchat.ui.inline_keys import is_on_top, is_there, run_bound
 from kvchat.ui.key_hints import hints, keys_at
+from kvchat.ui.wording import thought_cost
 
 LEAST_CELLS = 38  # of a column
 MOST_COLUMNS = 4
@@ -33,6 +34,8 @@ HINTS = (
     "{alternatives.down}{alternatives.up} scroll",
     "{alternatives.pick} keep  {alternatives.first} … keep by number  {alternatives.previous}{alternatives.next} move  "
     "{alternatives.stop-one} stop one  {alternatives.leave} {leave}",
+    "{alternatives.pick} keep  {alternatives.previous}{alternatives.next} move  {alternatives.stop-one} stop one  "
+    "{alternatives.leave} {leave}",
     "{alternatives.pick} keep  {alternatives.leave} {leave}",
 )
 Pace = Callable[[Alternative], float | None]
@@ -187,8 +190,9 @@ class AlternativesScreen(Screen[None]):
 
     def action_copy(self) -> None:
         """The marked answer without its reasoning."""
-        text = self._found[self._at].message.text
-        answer = text[split(text).answer :].strip("\n")
+        each = self._found[self._at]
+        text, thought = each.message.text, each.live.thought if each.live else thought_cost(each.message).tokens
+        answer = text[split_whole(text, counted=thought > 0).answer :].strip("\n")
         if answer:
             self.app.copy_to_clipboard(answer)
         said = f"{len(answer):,} characters copied." if answer else "There is nothing in it to copy."

@@ -192,6 +192,7 @@ class Background:
         kept.notes.append((f"not sent: {sentences(error.message, error.hint)}", "error"))
         if not kept.reply:  # it was refused at once, and there is no end of a turn to tell of
             self._tell(kept, None, complete=False)
+        kept.hold_back()
         if text:
             kept.draft = joined((Written(text), kept.draft))
         self._write_draft(conversation)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kvchat.chats.types import Chat, Message
 from kvchat.conversation import LiveTurn
 from kvchat.ui.display import display_line
-from kvchat.ui.lines import shortened
+from kvchat.ui.meters import shortened
 from kvchat.ui.sidebar_rows import UNTITLED, ChatState
 
 LONGEST_TITLE = 40  # cells

@@ -9,9 +9,11 @@ from collections.abc import Callable
 
 from kvchat.chats.types import Message
 from kvchat.ui.browse_bar import BrowseBar
+from kvchat.ui.key_hints import hints, keys_at
 from kvchat.ui.pinning import toggle
 from kvchat.ui.room import Room
 from kvchat.ui.sending import Sending
+from kvchat.ui.undo import way_back
 
 UNDO_SECONDS = 10.0
 
@@ -163,7 +165,7 @@ class Browsing:
 
     def _edit(self, message: Message) -> None:
         if message.role != "user":
-            self._room.toast("Only your own messages can be edited; r writes another answer.")
+            self._tell("Only your own messages can be edited.", "{browse.retry} writes another answer.")
             return
         self.leave()
         self._sending.edit(message)
@@ -177,7 +179,8 @@ class Browsing:
     def _switch(self, message: Message, at: int, step: int) -> None:
         room = self._room
         if len(room.conversation.siblings(message.id)) < 2:
-            room.toast("There is only one version of this message; r or e makes another.")
+            makes = "retry" if message.role == "assistant" else "edit"
+            self._tell("There is only one version of this message.", f"{{browse.{makes}}} makes another.")
             return
 
         room.try_to(lambda: room.conversation.show_sibling(message.id, step), lambda _: self._changed(at), "not shown")
@@ -190,10 +193,15 @@ class Browsing:
 
         def gone(_: None) -> None:
             room.undo.offer(back, UNDO_SECONDS)
-            room.toast("Deleted, with what follows it. u or /undo brings it back.", seconds=UNDO_SECONDS)
             self._changed(at - 1)
+            way = way_back("browse.undo" if self._on else "", keys_at(room.screen))
+            room.toast(f"Deleted, with what follows it. {way}", seconds=UNDO_SECONDS)
 
         room.try_to(lambda: conversation.delete(message.id), gone, "not deleted")
+
+    def _tell(self, said: str, hint: str) -> None:
+        """A sentence, and one about a key where there is that key."""
+        self._room.toast(f"{said} {hints(hint, keys_at(self._room.screen))}".rstrip())
 
     def _changed(self, at: int) -> None:
         """The branch is another one; the mark goes to a place in it."""

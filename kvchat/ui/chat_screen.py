@@ -201,12 +201,17 @@ class ChatScreen(PartedScreen):
     def leave(self, then: Callable[[], object], *, ask: bool) -> None:
         """The app is to end with `then`, when the answers have been finished or stopped as the person decides; without
         asking, when they were stopped and their ends are known."""
+
+        def last() -> None:
+            self._purging.finish()
+            then()
+
         if ask:
             from kvchat.ui.background_question import QUITTING
 
-            self._ending.ask(QUITTING, then)
+            self._ending.ask(QUITTING, last)
         else:
-            self._ending.leave(then)
+            self._ending.leave(last)
 
     # ------------------------------------------------------------------ what the widgets say
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.timer import Timer
@@ -23,9 +24,11 @@ from kvchat.ui.chips import Written
 from kvchat.ui.dialogs import AskLine
 from kvchat.ui.exporting import export, read_words
 from kvchat.ui.incognito import leave
+from kvchat.ui.key_hints import keys_at
 from kvchat.ui.room import Room
 from kvchat.ui.sending import Sending
 from kvchat.ui.sidebar import Found
+from kvchat.ui.undo import way_back
 
 if TYPE_CHECKING:
     from kvchat.ui.inbox import News
@@ -286,13 +289,13 @@ class Chats:
         was_open = conversation is room.conversation
 
         def back() -> None:
-            self._change(lambda store: store.restore(chat_id), "not restored")
-            if was_open:
-                self.open(chat_id)
+            shown = partial(self.open, chat_id) if was_open else lambda: None
+            self._change(lambda store: store.restore(chat_id), "not restored", shown)
 
         def gone() -> None:
             room.undo.offer(back)
-            room.toast("The chat is in the trash. u or /undo brings it back.")
+            way = way_back("chats.undo" if room.sidebar.has_keyboard else "", keys_at(room.screen))
+            room.toast(f"The chat is in the trash. {way}")
             if chat_id == room.conversation.chat.id:
                 self._enter(room.desk.new_conversation())
             self._background.forget(chat_id)

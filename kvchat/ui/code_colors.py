@@ -49,10 +49,17 @@ def _spans(language: str, text: str) -> list[list[Span]]:
                     lines.append([])
                     column = 0
                 if part:
-                    lines[-1].append((column, column + len(part), ink))
+                    _extend(lines[-1], column, column + len(part), ink)
                     column += len(part)
             at = max(at, stop)
     return lines[:-1]
+
+
+def _extend(line: list[Span], start: int, end: int, ink: str) -> None:
+    """Lexers give what they do not know letter by letter; spans cut in a grapheme would be drawn too wide."""
+    if line and line[-1][2] == ink:
+        start = line.pop()[0]
+    line.append((start, end, ink))
 
 
 def _tokens(language: str, text: str) -> list[tuple[int, int, str]]:

@@ -7,6 +7,7 @@ of code that grows is highlighted piece by piece, from a line that looks like a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from kvchat.ui.code_colors import highlighted
@@ -17,6 +18,7 @@ _CHUNK = 100  # lines after which a chunk ends where the code seems to begin ane
 _LONGEST_CHUNK = 160
 _BACK = 24  # lines that are looked at again for the colours of the next
 _LONGEST_LINE = 1_000  # characters; longer ones stay plain
+_PIECES = re.compile(r"\t|[^\t]+")
 
 
 class CodeLines:
@@ -97,12 +99,8 @@ class CodeLines:
         runs: list[Run] = []
         column = 0
         for start, end, ink in spans:
-            for offset in range(start, end):
-                if text[offset] == "\t":
-                    piece = " " * (TAB - column % TAB)
-                    runs.append(Run(piece, ink, base + offset, base + offset + 1))
-                else:
-                    piece = text[offset]
-                    runs.append(Run(piece, ink, base + offset, base + offset + 1))
+            for found in _PIECES.finditer(text, start, end):
+                piece = " " * (TAB - column % TAB) if found[0] == "\t" else found[0]
+                runs.append(Run(piece, ink, base + found.start(), base + found.end()))
                 column += len(piece)
         return runs

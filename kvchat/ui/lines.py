@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
 from kvchat.ui.display import display_line
 from kvchat.ui.key_hints import hints, keys_at
+from kvchat.ui.meters import shortened
 
 LEAST_OF_CHIP = 24  # cells of a text that are wanted before what is told behind it
 # The first that fits; nothing that one needs is only in the longer ones.
@@ -99,8 +100,3 @@ class ChipLine(Static):
         tail = next((tail for tail in tails if cell_len(tail) + wanted <= free), "")
         text = f"{self._head}: {shortened(self._text, max(1, free - cell_len(tail)))}"
         self.update(Content.assemble(text, Content.styled(tail, "$meta")))
-
-
-def shortened(text: str, cells: int) -> str:
-    """The text, or its beginning and three dots."""
-    return text if cell_len(text) <= cells else set_cell_size(text, max(0, cells - 1)).rstrip() + "…"

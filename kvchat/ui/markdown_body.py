@@ -4,7 +4,7 @@ headings, footers or scrolling.
 
 from __future__ import annotations
 
-from kvchat.reasoning import WITHOUT, Split, split, split_late, undecided
+from kvchat.reasoning import WITHOUT, Split, split_late, split_whole, undecided
 from kvchat.ui.code_panel import code_of
 from kvchat.ui.entry import NO_THOUGHT, ThoughtCost
 from kvchat.ui.markdown_blocks import document
@@ -80,11 +80,8 @@ class MarkdownBody:
         return 0
 
     def _split(self, text: str) -> Split:
-        """Where the reasoning is. A reply that opens no block and yet has tokens of reasoning began inside of one."""
-        found = split(text)
-        if found == WITHOUT:
-            found = split_late(text)
-        return split(text, opened=True) if found == WITHOUT and self._cost.tokens else found
+        """Where the reasoning is."""
+        return split_whole(text, counted=bool(self._cost.tokens))
 
     def _think(self, text: str, found: Split) -> None:
         if self._reasoning is None:

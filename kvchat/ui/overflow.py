@@ -5,9 +5,10 @@ the words; must not evict or summarize, and must not wait for the disk or the en
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from kvchat.backend.protocol import Event, Evicted, Ready, TurnFinished, Way
-from kvchat.backend.values import OVERFLOW_POLICIES, OverflowPolicy
+from kvchat.backend.values import OverflowPolicy
 from kvchat.chats.types import Summary
 from kvchat.config_options import BY_KEY, BadValue
 from kvchat.conversation import Choice, Conversation, Sight, read_usage
@@ -64,11 +65,10 @@ class Overflow:
             room.transcript.note("\n".join(self._state()))
             return
         try:
-            BY_KEY["overflow"].read(text)
+            policy = cast(OverflowPolicy, BY_KEY["overflow"].read(text))
         except BadValue as bad:
             room.toast(f"/overflow: {bad.problem}. {bad.hint}")
             return
-        policy = next(each for each in OVERFLOW_POLICIES if each == text)
         problem = impossible(policy, ready) if ready is not None else ""
         if problem:
             room.toast(f"Not with this model: {problem}.")

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from kvchat.ui.display import display_line
-from kvchat.ui.lines import shortened
+from kvchat.ui.meters import shortened
 
 MOST_ROWS = 10
 WIDEST = 100  # cells, with the border

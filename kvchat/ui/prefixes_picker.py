@@ -16,9 +16,8 @@ from textual.content import Content, Span
 from kvchat.chats.prefixes import Prefix
 from kvchat.ui.display import display_line
 from kvchat.ui.fuzzy import rank
-from kvchat.ui.lines import shortened
 from kvchat.ui.listing import MOST_ROWS, Listing
-from kvchat.ui.meters import size_text
+from kvchat.ui.meters import shortened, size_text
 
 NAME_CELLS = 18
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 from kvchat.errors import KvchatError
+from kvchat.paths import typed_path
 from kvchat.ui.chips import FileRef
 from kvchat.ui.files_reading import split_range
 
@@ -24,7 +24,7 @@ def read_words(words: str, files: Mapping[str, FileRef]) -> tuple[str, list[File
             found.append(file)
     for written in _FILE.findall(words):
         name, first, last = split_range(written)
-        found.append(FileRef(str(Path(name).expanduser()), name, first, last))
+        found.append(FileRef(str(typed_path(name)), name, first, last))
     words = _FILE.sub(" ", words).strip()
     name = words.strip("\"'")
     if not name:

@@ -13,8 +13,8 @@ from textual.content import Content, Span
 
 from kvchat.ui.display import display_line
 from kvchat.ui.fuzzy import rank
-from kvchat.ui.lines import shortened
 from kvchat.ui.listing import MOST_ROWS, Listing
+from kvchat.ui.meters import shortened
 from kvchat.ui.presets_file import Preset
 from kvchat.ui.sampling_fields import sampling_words
 

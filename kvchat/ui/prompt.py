@@ -165,11 +165,16 @@ class Prompt(ChipArea, inherit_bindings=False):
         await self._act(event)
         self.companion.wrote(self._place() != before)
 
+    async def _act(self, event: events.Key) -> None:
+        await self._edit(event)
+        # What is typed into an emptied prompt begins anew.
+        self._pasted_slash = self._pasted_slash and bool(self.text)
+
     def _place(self) -> tuple[int, str]:
         """Enough of the text to see that a key changed it."""
         return self.document.line_count, self.document.get_line(self.cursor_location[0])
 
-    async def _act(self, event: events.Key) -> None:
+    async def _edit(self, event: events.Key) -> None:
         if event.key == "enter":
             _take(event)
             self._enter()
@@ -262,10 +267,7 @@ class Prompt(ChipArea, inherit_bindings=False):
         if select or not at_edge or before == 0:
             super().action_cursor_up(select)
             return
-        if self._recalled is None:
-            self._stashed = self.written
-        self._recalled = before - 1
-        self.put(self._sent[self._recalled])
+        self._recall(before - 1)
 
     def action_cursor_down(self, select: bool = False) -> None:
         """Down; from the last row, the text sent after, and in the end the draft."""
@@ -274,8 +276,17 @@ class Prompt(ChipArea, inherit_bindings=False):
             super().action_cursor_down(select)
             return
         following = self._recalled + 1
-        self._recalled = following if following < len(self._sent) else None
-        self.put(self._stashed if self._recalled is None else self._sent[following])
+        self._recall(following if following < len(self._sent) else None)
+
+    def _recall(self, place: int | None) -> None:
+        """Another sent text, or the draft for None; what became of the present one is found again where it was."""
+        if self._recalled is None:
+            self._stashed = self.written
+        else:
+            self._sent[self._recalled] = self.written
+        self._recalled = place
+        self._pasted_slash = False
+        self.put(self._stashed if place is None else self._sent[place])
 
 
 def _take(event: events.Event) -> None:

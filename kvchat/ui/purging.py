@@ -40,8 +40,7 @@ class Purging:
         self._chats = chats
         self._background = background
         self._ending = ending
-        self._asked = ""  # the question to the engine that is not answered yet
-        self._then: Callable[[], object] = lambda: None
+        self._asked: dict[str, Callable[[], object]] = {}  # questions to the engine, and what follows their answers
 
     def command(self, words: str) -> None:
         """`/purge`, `/purge trash`."""
@@ -60,8 +59,13 @@ class Purging:
 
     def apply(self, news: News) -> None:
         """The engine has nothing of it in memory any more."""
-        if isinstance(news, Forgotten) and news.turn == self._asked:
-            self._forgotten(self._asked)
+        if isinstance(news, Forgotten):
+            self._forgotten(news.turn)
+
+    def finish(self) -> None:
+        """The app ends: the engine is not waited for any more, and the store ends with what it has been asked for."""
+        for asked in tuple(self._asked):
+            self._forgotten(asked)
 
     # ------------------------------------------------------------------ the question
 
@@ -71,8 +75,6 @@ class Purging:
         def leave() -> None:
             if self._room.conversation is conversation:
                 self._chats.new()
-            self._background.forget(chat.id)
-            self._background.take(chat.id)  # nobody waits for a title any more
             self._forget([chat])
 
         self._ask(
@@ -98,17 +100,19 @@ class Purging:
     # ------------------------------------------------------------------ what follows
 
     def _forget(self, chats: Sequence[Chat]) -> None:
-        self._then = lambda: self._purge(chats)
-        asked = self._asked = new_ulid()
+        for chat in chats:
+            self._background.forget(chat.id)
+            self._background.take(chat.id)  # nobody waits for a title any more
+        asked = new_ulid()
+        self._asked[asked] = lambda: self._purge(chats)
         if self._room.desk.engine.forget(Forget(asked)):
             self._room.screen.set_timer(PATIENCE, lambda: self._forgotten(asked))
         else:
             self._forgotten(asked)
 
     def _forgotten(self, asked: str) -> None:
-        if asked == self._asked:
-            self._asked = ""
-            self._then()
+        if (purge := self._asked.pop(asked, None)) is not None:
+            purge()
 
     def _purge(self, chats: Sequence[Chat]) -> None:
         from kvchat.kv.purge import purge  # takes a while to load

@@ -48,6 +48,8 @@ class ChatField:
         text = text.strip()
         if self.name == "stop":
             return BY_KEY["stop"].read(stops_in(text))
+        if not text and None in self.steps:  # as it is written where nothing is chosen, see `typed`
+            return None
         return BY_KEY[self.key].read(self.words.get(text.lower(), text))
 
     def taken(self, value: object) -> object:

@@ -5,7 +5,7 @@ Must not know which key or command it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 
 from kvchat.backend.values import Sampling
@@ -49,9 +49,7 @@ class Sending:
         """A message of the person's: sent, put in place of the one that is being edited, or kept until it can be."""
         conversation, edited = self._room.conversation, self._edited
         if edited is not None:
-            self._edited = None
-            self._show_chip()
-            self._turn(conversation, lambda: conversation.edit(edited.id, text), text)
+            self._send_edited(edited, text)
         elif not self._room.is_busy and self._attaching is None:
             self.submit(conversation, text)
         elif self._queued is None:
@@ -60,6 +58,16 @@ class Sending:
         else:
             self._give_back(text)
             self._room.toast("; ".join(("One message waits already", *self._told("{chat.stop} takes it back"))))
+
+    def _send_edited(self, edited: Message, text: str) -> None:
+        """As a branch; the draft comes back. What is refused goes on being edited."""
+        conversation, draft = self._room.conversation, self._draft
+        self._edited, self._draft = None, Written()
+        if not self._turn(conversation, lambda: conversation.edit(edited.id, text), text):
+            self._edited, self._draft = edited, draft
+        elif draft.text:
+            self._room.prompt.put_back(draft)
+        self._show_chip()
 
     def attach(self, written: Written, send: Callable[[str], object] | None = None) -> None:
         """Send a message, by `send` if given, with what stands in its files now; it comes back when one of them cannot
@@ -82,9 +90,7 @@ class Sending:
         def failed(error: KvchatError) -> None:
             if self._attaching is written:
                 self._attaching = None
-                self._give_back(self._queued or "")
-                self._queued = None
-                self._show_chip()
+                self._give_back_queued()
                 room.prompt.put_back(written)
             room.say(error, "not sent")
 
@@ -116,8 +122,7 @@ class Sending:
 
     def edit(self, message: Message) -> None:
         """Take a message into the prompt; what is sent next takes its place in a branch of its own."""
-        if self._edited is None:
-            self._draft = self._room.prompt.written
+        self._draft = joined(self._drafts())
         self._edited = message
         self._room.prompt.put(message.text)
         self._show_chip()
@@ -136,21 +141,23 @@ class Sending:
         begin: Callable[[], Future[None]],
         text: str = "",
         saved: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Begin a turn; `text` goes back to the prompt, or to the draft of its chat, if it cannot be saved."""
+    ) -> bool:
+        """Begin a turn; `text` goes back to the prompt, or to the draft of its chat, if it cannot be saved. False: it
+        was refused at once."""
         room = self._room
         before = len(conversation.messages)
         try:
             future = begin()
         except KvchatError as error:
             self._refused(conversation, text, error)
-            return
+            return False
 
         def not_sent(error: KvchatError) -> None:
             self._saving.discard(conversation)
             kept = len(conversation.messages) != before  # a message that is on disk by then stays in the chat
             room.sync()
             if conversation is room.conversation:
+                self._give_back_queued()
                 self._give_back("" if kept else text)
                 room.say(error, "not sent")
             else:
@@ -169,6 +176,7 @@ class Sending:
             room.told = ""
         room.sync()
         room.wait(future, sent, not_sent)
+        return True
 
     def _refused(self, conversation: Conversation, text: str, error: KvchatError) -> None:
         if conversation is self._room.conversation:
@@ -185,6 +193,11 @@ class Sending:
         if text:
             self._room.prompt.put_back(text)
 
+    def _give_back_queued(self) -> None:
+        text, self._queued = self._queued or "", None
+        self._give_back(text)
+        self._show_chip()
+
     # ------------------------------------------------------------------ ending
 
     def take_back(self) -> bool:
@@ -193,8 +206,7 @@ class Sending:
             self._edited = None
             self._room.prompt.put(self._draft)
         elif self._queued is not None:
-            text, self._queued = self._queued, None
-            self._give_back(text)
+            self._give_back_queued()
         else:
             return False
         self._show_chip()
@@ -247,13 +259,14 @@ class Sending:
     @property
     def unsent(self) -> Written:
         """All that was written and is in no message: what waits, the draft, and an edit that changed something."""
+        return joined([self._attaching or Written(), Written(self._queued or ""), *self._drafts()])
+
+    def _drafts(self) -> Iterator[Written]:
         prompt = self._room.prompt.written
-        parts = [self._attaching or Written(), Written(self._queued or "")]
         if self._edited is not None:
-            parts.append(self._draft)
+            yield self._draft
         if self._edited is None or prompt.text != self._edited.text:
-            parts.append(prompt)
-        return joined(parts)
+            yield prompt
 
     def _show_chip(self) -> None:
         chip = self._room.chip

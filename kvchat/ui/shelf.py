@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from kvchat.config_options import BY_KEY, BadValue
+from kvchat.config_options import BY_KEY, BadValue, shown
 from kvchat.errors import KvchatError
 from kvchat.ui.dialogs import AskLine, Confirm
 from kvchat.ui.room import Room
@@ -169,7 +169,7 @@ def _folder(text: str) -> Path:
         raise KvchatError(bad.problem, bad.hint) from bad
     from kvchat.library.walk import is_folder
 
-    (path,) = found if isinstance(found, tuple) and found else (Path(),)
-    if not is_folder(path):
-        raise KvchatError(f"there is no folder {path}", "check the path")
-    return Path(path)
+    folder = found[0] if isinstance(found, tuple) and found else None
+    if folder is None or not is_folder(folder):
+        raise KvchatError(f"there is no folder {folder or shown(text)}", "check the path")
+    return Path(folder)

@@ -14,8 +14,8 @@ from textual.content import Content
 
 from kvchat.chats.types import Chat
 from kvchat.ui.display import display_line
-from kvchat.ui.lines import shortened
 from kvchat.ui.marking import excerpt, marks
+from kvchat.ui.meters import shortened
 from kvchat.ui.wording import age
 
 Kind = Literal["answering", "waiting", "done", "failed"]
@@ -94,6 +94,6 @@ def _glyph(state: ChatState | None, *, pale: bool) -> Content:
 
 def _marked(text: str, query: str, style: str = "") -> Content:
     content = Content.styled(text, style) if style else Content(text)
-    for start, end in marks(text, query):
+    for start, end in marks(text, query) if query else ():
         content = content.stylize(_MARK, start, end)
     return content

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvchat.backend.protocol import Event, Summarized, Summarizing, TurnFinished
+from kvchat.chats.types import Summary
 from kvchat.conversation import Choice, Conversation, Proposal
 from kvchat.conversation.overflow_words import summary_done
 from kvchat.conversation.summary_choice import THRESHOLD
@@ -30,6 +31,7 @@ class Summaries:
         self._owner: Conversation | None = None  # whose summary is in the making
         self._goes_on = False  # an answer that ended for want of room goes on after it
         self._quiet = False  # nobody asked for it
+        self._left: tuple[Proposal | Summary, str] | None = None  # what was written in one that was not taken then
 
     def apply(self, event: Event, turn: str | None) -> None:
         """`turn` is the one that was going on when the event came."""
@@ -133,8 +135,18 @@ class Summaries:
         from kvchat.ui.summary_screen import SummaryScreen  # few chats come to that
 
         words = summary_done(proposal.choice.messages, proposal.choice.replaced, proposal.tokens)
-        screen = SummaryScreen("A summary", f"If you take it, {words}.", proposal.text, conversation.summary_problem)
-        self._room.screen.app.push_screen(screen, lambda text: self._take(conversation, proposal, text))
+        text = self._text_of(proposal)
+        screen = SummaryScreen("A summary", f"If you take it, {words}.", text, conversation.summary_problem)
+
+        def ended(text: str | None) -> None:
+            self._left = (proposal, screen.text) if text is None else None
+            self._take(conversation, proposal, text)
+
+        self._room.screen.app.push_screen(screen, ended)
+
+    def _text_of(self, summary: Proposal | Summary) -> str:
+        """As it was left by the person, else as it is."""
+        return self._left[1] if self._left is not None and self._left[0] == summary else summary.text
 
     def _take(self, conversation: Conversation, proposal: Proposal, text: str | None) -> None:
         room = self._room
@@ -196,6 +208,7 @@ class Summaries:
         from kvchat.ui.summary_screen import SummaryScreen  # few chats come to that
 
         def changed(text: str | None) -> None:
+            self._left = (summary, screen.text) if text is None else None
             if text is None or text.strip() == summary.text or conversation is not room.conversation:
                 return
             said = "Changed. What follows it is computed again with the next message."
@@ -203,4 +216,5 @@ class Summaries:
 
         words = summary_done(len(conversation.reading.replaced), summary.replaced, summary.tokens)
         title, said = "The summary of this chat", f"{words[:1].upper()}{words[1:]}."
-        room.screen.app.push_screen(SummaryScreen(title, said, summary.text, conversation.summary_problem), changed)
+        screen = SummaryScreen(title, said, self._text_of(summary), conversation.summary_problem)
+        room.screen.app.push_screen(screen, changed)

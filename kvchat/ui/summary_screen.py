@@ -1,6 +1,7 @@
 """A summary, to be read and changed before it takes the place of messages. Owns its text while it is shown.
 
-The screen ends with the text, or None. Must not take anything over: whoever shows it does.
+The screen ends with the text, or None; `text` is then what was left. Must not take anything over: whoever shows it
+does.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class SummaryScreen(ModalScreen[str | None]):
         super().__init__()
         self._title = title
         self._stands_for = stands_for
-        self._text = clean(text)
+        self.text = clean(text)
         self._problem = problem
         self._over = False
 
@@ -90,7 +91,7 @@ class SummaryScreen(ModalScreen[str | None]):
         with Vertical(id="box") as box:
             box.border_title = self._title
             yield Static(Content(display(self._stands_for)), classes="said", markup=False)
-            yield SummaryEditor(self._text, soft_wrap=True, id="text")
+            yield SummaryEditor(self.text, soft_wrap=True, id="text")
             yield Static("", id="problem", classes="said", markup=False)
             yield Static(Content(LATER), id="later", classes="said", markup=False)
             with Horizontal(id="hints"):
@@ -117,12 +118,12 @@ class SummaryScreen(ModalScreen[str | None]):
     def _end(self, taken: bool) -> None:
         if self._over or not is_on_top(self):
             return
-        text = self.query_one(SummaryEditor).text
-        problem = self._problem(text) if taken else ""
+        self.text = self.query_one(SummaryEditor).text
+        problem = self._problem(self.text) if taken else ""
         if problem:
             said = self.query_one("#problem", Static)
             said.update(Content(display(problem)))
             said.display = True
             return
         self._over = True
-        self.dismiss(text if taken else None)
+        self.dismiss(self.text if taken else None)

@@ -31,7 +31,7 @@ class TypedLine:
 
     def put(self, text: str) -> TypedLine:
         """Something typed or pasted at the cursor."""
-        text = text if len(text) == 1 else clean_line(text)
+        text = text if len(text) == 1 and text.isprintable() else clean_line(text)
         text = text[: max(0, LONGEST - len(self.text))]
         return TypedLine(self.text[: self.cursor] + text + self.text[self.cursor :], self.cursor + len(text))
 

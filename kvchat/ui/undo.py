@@ -1,9 +1,12 @@
-"""What can be taken back. Owns the last thing that was deleted; must not know what it was."""
+"""What can be taken back, and what is said of it. Owns the last thing that was deleted; must not know what it was."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+
+from kvchat.ui.key_hints import key_text
+from kvchat.ui.keys import Keys
 
 
 class Undo:
@@ -26,3 +29,9 @@ class Undo:
             return False
         back()
         return True
+
+
+def way_back(name: str, keys: Keys) -> str:
+    """What is told of the undo; `name` is the action that does it where the keyboard is, "" where keys are text."""
+    key = key_text(name, keys) if name else ""
+    return f"{key} or /undo brings it back." if key else "/undo brings it back."

@@ -89,7 +89,9 @@ class Writing:
             room.refuse(error)
             return
         if text != before.text:
-            room.prompt.put(Written(text, before.files))
+            now = room.prompt.written  # what waited for an answer may have come back meanwhile
+            came = Written(now.text.removesuffix(before.text).removesuffix("\n"), now.files)
+            room.prompt.put(joined((came, Written(text, before.files))))
 
     # ------------------------------------------------------------------ overlay
 

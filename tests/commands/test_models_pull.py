@@ -158,7 +158,7 @@ def test_progress_on_a_terminal_and_ctrl_c(paths: Paths, web: Web, model: bytes)
             break
         threading.Event().wait(0.01)
     child.send_signal(signal.SIGINT)
-    out, _ = child.communicate(timeout=20)
+    out, _ = child.communicate(timeout=60)
     shown = os.read(mine, 1 << 16).decode()
     os.close(mine)
     assert child.returncode == 130

@@ -49,9 +49,9 @@ def text(app: App[Any]) -> str:
     return "\n".join("".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips())
 
 
-async def settled(pilot: Pilot[Any], condition: Callable[[], object], tries: int = 200) -> None:
+async def settled(pilot: Pilot[Any], condition: Callable[[], object]) -> None:
     """Wait until the condition holds; other threads have work to do."""
-    for _ in range(tries):
+    for _ in range(3000):  # a minute at least
         if condition():
             return
         await pilot.pause(0.02)

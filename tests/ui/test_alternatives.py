@@ -117,6 +117,9 @@ async def test_in_a_narrow_terminal_two_at_a_time(home: Path) -> None:
         await reads(pilot, "three")
         await pilot.press("right")
         assert in_view(pilot) == [1, 2]
+        await pilot.resize_terminal(60, 20)
+        await until(pilot, lambda: in_view(pilot) == [1])
+        await reads(pilot, "⏎ keep  ←→ move  x stop one  esc stop all")  # the others are not in view
         await pilot.resize_terminal(40, 12)
         await until(pilot, lambda: in_view(pilot) == [1])
         await pilot.press("left")
@@ -257,6 +260,17 @@ async def test_one_is_stopped(home: Path) -> None:
         await reads(pilot, "2 being written")
         await pilot.press("x")
         assert on.engine.cancelled == [second.turn]
+
+
+async def test_a_copy_leaves_out_what_the_model_thought_whoever_opened_the_block(home: Path) -> None:
+    async with three(home) as (on, pilot):
+        begin(on, "hmm\n</think>\n\nYes.", "<think>a</think>No.", "Maybe.")
+        await reads(pilot, "Maybe.")
+        copied = []
+        for _ in range(3):
+            await pilot.press("y", "right")
+            copied.append(pilot.app.clipboard)
+        assert copied == ["Yes.", "No.", "Maybe."]
 
 
 async def test_one_that_failed_says_why(home: Path) -> None:

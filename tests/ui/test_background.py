@@ -315,7 +315,7 @@ async def test_an_answer_that_is_complete_before_its_beginning_is_known(
     hold, add_turn = threading.Event(), ChatStore.add_turn
 
     def slow(*arguments: Any) -> tuple[str, ...]:
-        hold.wait(10)
+        hold.wait(60)
         return add_turn(*arguments)
 
     monkeypatch.setattr(ChatStore, "add_turn", slow)

@@ -77,7 +77,7 @@ async def test_what_waits_is_there_at_once_when_the_answer_has_failed(home: Path
             room(pilot).prompt.put("a draft")
             await another(pilot)
             hold = threading.Event()
-            on.store.run(lambda _: hold.wait(10))
+            on.store.run(lambda _: hold.wait(60))
             on.engine.say(finished(request, "died"))
             await until(pilot, lambda: "cut short" in toasts(pilot))
             await pilot.press("f4")
@@ -94,7 +94,7 @@ async def test_a_message_that_cannot_be_saved_is_a_draft_of_its_chat(
     hold = threading.Event()
 
     def full(*_: object) -> None:
-        hold.wait(10)
+        hold.wait(60)
         raise KvchatError("no space left", "make some")
 
     with stage(home, turn_events) as on:
@@ -104,14 +104,16 @@ async def test_a_message_that_cannot_be_saved_is_a_draft_of_its_chat(
             chat = room(pilot).conversation.chat.id
             monkeypatch.setattr(ChatStore, "add_turn", full)
             await send(pilot, "lost words?")
+            await send(pilot, "And then?")
             await pilot.press("ctrl+n")
             await until(pilot, lambda: room(pilot).conversation.chat.id != chat)
             hold.set()
             await until(pilot, lambda: "could not be sent" in toasts(pilot))
             assert "lost" not in room(pilot).prompt.text
-            await until(pilot, lambda: on.store.run(ChatStore.draft, chat).result().text == "lost words?")
+            unsent = "lost words?\nAnd then?"
+            await until(pilot, lambda: on.store.run(ChatStore.draft, chat).result().text == unsent)
             await pilot.press("f4")
-            await until(pilot, lambda: room(pilot).prompt.text == "lost words?")
+            await until(pilot, lambda: room(pilot).prompt.text == unsent)
             await sees(pilot, "✗ not sent: No space left")
 
 
@@ -121,7 +123,7 @@ async def test_the_first_message_of_a_chat_that_cannot_be_saved_is_not_lost(
     hold = threading.Event()
 
     def full(*_: object) -> None:
-        hold.wait(10)
+        hold.wait(60)
         raise KvchatError("no space left", "make some")
 
     with stage(home, turn_events) as on:

@@ -124,7 +124,7 @@ async def test_enter_before_the_files_are_read_waits_for_them(
     gate = threading.Event()
 
     def slow(path: Path, found: list[ModelFile]) -> tuple[DraftChoice, ...]:
-        gate.wait(10)
+        gate.wait(60)
         return draft_choices(path, found)
 
     monkeypatch.setattr(draft_picker, "draft_choices", slow)

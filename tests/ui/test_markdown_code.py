@@ -38,6 +38,15 @@ def test_spans_cover_each_line_without_gaps(language: str) -> None:
         assert ends[-1] == len(line)
 
 
+@pytest.mark.parametrize("line", ["x = 👩‍💻", "\tx = '👩‍💻'"])
+def test_no_run_ends_within_an_emoji(line: str) -> None:
+    code = added([line], drawn=True)
+    runs = code.runs(0)
+    assert any("👩‍💻" in run.text for run in runs), "its pieces would be measured one by one, as four cells"
+    assert "".join(run.text for run in runs) == line.replace("\t", "    ")
+    assert [run.start for run in runs[1:]] == [run.end for run in runs[:-1]]
+
+
 def test_a_lexer_that_fails_leaves_the_code_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def get_tokens_unprocessed(self, text: str) -> object:

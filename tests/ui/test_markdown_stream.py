@@ -72,11 +72,11 @@ LONG = {
     "code of 200 KB": ("```python\n" + "    value = compute(alpha)[index]  # note\n" * 4_700 + "```\n", 6),
     "table of 400 rows": ("| a | b |\n|---|--:|\n" + "".join(f"| row {n} | {n} |\n" for n in range(400)), 8),
     "paragraph of 10,000 tokens": ("word and **bold** text " * 1_800, 70),
-    "paragraph in which a mark is open": ("word and * more text " * 1_000, 160),
+    "paragraph in which a mark is open": ("word and * more text " * 600, 160),
     "list of 1,500 items": ("".join(f"- item {n} with words\n" for n in range(1_500)), 8),
-    "list below one item": ("- top\n" + "".join(f"  - item {n} with words\n" for n in range(700)), 160),
+    "list below one item": ("- top\n" + "".join(f"  - item {n} with words\n" for n in range(400)), 160),
     "quote of one paragraph": ("> " + "word and more text " * 2_000, 160),
-    "html": ("<div>\n" + "<p>some text</p>\n" * 2_500, 160),
+    "html": ("<div>\n" + "<p>some text</p>\n" * 1_500, 160),
     "one line of code": ("```\n" + "x" * 40_000, 160),
 }
 

@@ -44,7 +44,7 @@ async def test_a_real_file(tmp_path: Path) -> None:
         assert "f16 1,024, bf16 1,024, q8_0 544, q4_0 288" in shown
         assert "the file names none" in shown
         assert "no model here" in shown
-        await settled(pilot, lambda: "A conversation as this model reads it" in text(app), tries=1500)
+        await settled(pilot, lambda: "A conversation as this model reads it" in text(app))
         shown = text(app)
         assert "Vocabulary: BPE, 512 tokens; no BOS is added" in shown
         assert "'<|im_end|>'" in shown

@@ -25,7 +25,6 @@ from kvchat.ui.inbox import Inbox, StoreFailed
 from kvchat.ui.launch import EngineLink, Survey
 from kvchat.ui.progress import last_usage
 
-PATIENCE = 60.0
 TURN = 8
 
 
@@ -59,7 +58,7 @@ async def ready(pilot: Pilot[None], desk: Desk, name: str) -> None:
     def runs() -> bool:
         return desk.engine.ready is not None and name in desk.engine.ready.model.name and not room(pilot).is_busy
 
-    await until(pilot, runs, PATIENCE)
+    await until(pilot, runs)
 
 
 async def answered(pilot: Pilot[None], question: str) -> Usage:
@@ -68,7 +67,7 @@ async def answered(pilot: Pilot[None], question: str) -> Usage:
     before = len(conversation.messages)
     await send(pilot, question)
     done: Callable[[], bool] = partial(_answered, pilot, before + 2)
-    await until(pilot, done, PATIENCE)
+    await until(pilot, done)
     return last_usage(conversation.messages)
 
 

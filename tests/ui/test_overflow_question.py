@@ -155,7 +155,7 @@ async def test_a_recurrent_model_says_why_not(home: Path) -> None:
             ready = make_ready()
             on.engine.come(replace(ready, model=replace(ready.model, attention="hybrid")))
             await until(pilot, lambda: status(pilot).startswith("○"))
-            await send(pilot, "/overflow shift")
+            await send(pilot, "/overflow Shift")
             await until(pilot, lambda: "a recurrent state cannot let single tokens go" in toasts(pilot))
             assert room(pilot).conversation.own.overflow is None
             await send(pilot, "/overflow some")

@@ -211,7 +211,7 @@ async def test_two_changes_in_a_row_are_both_made(
     gate = threading.Event()
 
     def slow(file: ModelFile) -> GgufHeader:
-        assert gate.wait(10)
+        assert gate.wait(60)
         return check(file)
 
     with stage(home, turn_events, found=replace(FOUND, models=(FAKE, llama))) as on:
@@ -267,7 +267,7 @@ def test_the_preferred_model_is_planned_first_and_only_the_newest_counts(
 
     def slow(file: ModelFile) -> GgufHeader:
         reading.set()
-        assert gate.wait(10)
+        assert gate.wait(60)
         return check(file)
 
     def with_context(context: int) -> Callable[[model_facts.ModelFacts], EngineConfig]:
@@ -283,11 +283,11 @@ def test_the_preferred_model_is_planned_first_and_only_the_newest_counts(
     monkeypatch.setattr(model_facts, "check", slow)
     reader = PlanReader(models, with_context(1024), Memory(), post)
     reader.start()
-    assert reading.wait(10)
+    assert reading.wait(60)
     reader.again(with_context(2048), first=models[0])  # what is being made now is of no use any more
     reader.prefer(models[2])
     gate.set()
-    assert done.wait(10)
+    assert done.wait(60)
     reader.stop()
     assert [planned.facts.model.name for planned in got] == ["mha", "llama", "mqa"]
     assert {planned.plan.context for planned in got if planned.plan is not None} == {2048}
@@ -299,7 +299,7 @@ async def test_keys_are_not_held_up_by_a_slow_disk(
     gate = threading.Event()
 
     def slow(file: ModelFile) -> GgufHeader:
-        assert gate.wait(10)
+        assert gate.wait(60)
         return check(file)
 
     monkeypatch.setattr(model_facts, "check", slow)

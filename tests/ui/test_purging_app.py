@@ -8,9 +8,9 @@ from fake_backend import turn_events
 from kv_pages import namespace, put_chat
 from textual.pilot import Pilot
 from traces import traces
-from ui_fakes import Stage, room, sees, send, stage, status, toasts, until
+from ui_fakes import Stage, room, sees, send, shown, stage, status, toasts, until
 
-from kvchat.backend.protocol import Event, Generate
+from kvchat.backend.protocol import Event, Forgotten, Generate
 from kvchat.chats.store import ChatStore
 from kvchat.formats.page import pack_ids
 from kvchat.kv.store import PageStore
@@ -86,6 +86,10 @@ async def test_the_trash(home: Path) -> None:
             await until(pilot, lambda: "Removed for good" in toasts(pilot))
             assert on.store.run(ChatStore.trashed).result() == ()
             assert traces([home], [MARKER]) == set()
+            await send(pilot, "/undo")
+            await sees(pilot, "not restored: There is no chat")
+            assert not room(pilot).conversation.messages
+            assert MARKER not in shown(pilot)
 
 
 async def test_what_makes_no_sense(home: Path) -> None:
@@ -108,6 +112,38 @@ async def test_an_engine_that_does_not_answer_is_not_waited_for_long(home: Path,
             await confirmed(pilot, "y")
             await until(pilot, lambda: "Removed for good" in toasts(pilot))
             assert titles(on) == []
+
+
+async def test_two_that_wait_for_the_engine_are_both_removed(home: Path, monkeypatch) -> None:
+    with stage(home, replies) as on:
+        asked: list[str] = []
+        monkeypatch.setattr(on.engine, "forget", lambda command: asked.append(command.turn))
+        async with on.app().run_test(size=(110, 30)) as pilot:
+            await chat(pilot, "first")
+            await send_command(pilot, "/delete")
+            await until(pilot, lambda: titles(on) == [] and not room(pilot).conversation.messages)
+            await chat(pilot, "second")
+            await send_command(pilot, "/purge")
+            await confirmed(pilot, "y")
+            await send_command(pilot, "/purge trash")
+            await confirmed(pilot, "y")
+            await until(pilot, lambda: len(asked) == 2)
+            on.engine.say(*map(Forgotten, asked))
+            await until(pilot, lambda: toasts(pilot).count("Removed for good") == 2)
+            assert titles(on) == []
+            assert on.store.run(ChatStore.trashed).result() == ()
+
+
+async def test_who_quits_while_the_engine_is_waited_for_has_it_removed(home: Path, monkeypatch) -> None:
+    with stage(home, replies) as on:
+        monkeypatch.setattr(on.engine, "forget", lambda command: None)
+        async with on.app().run_test(size=(110, 30)) as pilot:
+            await chat(pilot, MARKER)
+            await send_command(pilot, "/purge")
+            await confirmed(pilot, "y")
+            await pilot.press("ctrl+q")
+            await until(pilot, lambda: pilot.app._exit)
+        assert titles(on) == []
 
 
 async def send_command(pilot: Pilot[None], command: str) -> None:

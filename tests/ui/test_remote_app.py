@@ -179,7 +179,7 @@ async def test_stop_closes_the_connection(home: Path, here: ModelFile) -> None:
             await pilot.press("escape")
             await until(pilot, lambda: not room(pilot).is_busy)
             await sees(pilot, "stopped: /continue goes on")
-            assert server.left.wait(10)
+            assert server.left.wait(60)
         made.link.close()
         made.store.close()
 

@@ -114,6 +114,10 @@ def told(pilot: Pilot[None]) -> list[tuple[str, Color, Color]]:
     return [pair for row in lit(pilot) for pair in pairs(row)]
 
 
+def colours_of(pilot: Pilot[None]) -> set[tuple[str, str]]:
+    return {(front.hex, ground.hex) for _, front, ground in told(pilot)}
+
+
 def check(pilot: Pilot[None], size: tuple[int, int]) -> None:
     """Within the screen, told in colours, and each text can be read."""
     drawn = rows(pilot)
@@ -125,14 +129,14 @@ def check(pilot: Pilot[None], size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("name", SCREENS)
-@pytest.mark.parametrize("theme", THEMES)
-async def test_over_a_chat(home: Path, tmp_path: Path, theme: str, name: str) -> None:
+async def test_over_a_chat(home: Path, tmp_path: Path, name: str) -> None:
+    """In the theme in which it began, and in each that is chosen then."""
     keys, seen = SCREENS[name]
     found = model("llama", tmp_path)
     with stage(
         home,
         lambda request: turn_events(request, [REPLY]),
-        settings=Settings(theme=theme),
+        settings=Settings(theme=THEMES[0]),
         found=Survey((found,), (tmp_path,), found.path),
     ) as on:
         async with on.app().run_test(size=SIZE) as pilot:
@@ -140,9 +144,13 @@ async def test_over_a_chat(home: Path, tmp_path: Path, theme: str, name: str) ->
             await send(pilot, "What do you know?")
             await until(pilot, lambda: bool(on.engine.requests) and not room(pilot).is_busy)
             await pilot.press(*keys)
-            await until(pilot, lambda: seen in words(pilot) and len(told(pilot)) > 5)
-            await pilot.pause()
-            check(pilot, SIZE)
+            before: list[set[tuple[str, str]]] = []
+            for theme in THEMES:
+                pilot.app.theme = theme
+                await pilot.pause()
+                await until(pilot, lambda: seen in words(pilot) and colours_of(pilot) not in before)
+                check(pilot, SIZE)
+                before.append(colours_of(pilot))
 
 
 @pytest.mark.parametrize("theme", THEMES)

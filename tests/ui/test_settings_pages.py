@@ -52,6 +52,7 @@ def test_all_of_sampling_can_be_set() -> None:
 def test_what_stands_there_can_be_typed(name: str, value: Any, text: str) -> None:
     assert FIELDS[name].text(value) == text
     assert FIELDS[name].read(text) == value
+    assert FIELDS[name].read(FIELDS[name].typed(value)) == value
 
 
 @pytest.mark.parametrize(

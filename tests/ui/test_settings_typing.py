@@ -48,6 +48,7 @@ def test_a_grapheme_is_one_character() -> None:
 
 def test_a_paste_is_cleaned_and_bounded() -> None:
     assert TypedLine().put("1\x1b[31m\n2\u202e").text == "1␛[31m 2"
+    assert TypedLine().put("\n").text == ""
     assert len(TypedLine().put("x" * 5000).text) == LONGEST
 
 

@@ -103,9 +103,14 @@ async def test_while_somebody_writes_it_waits(home: Path) -> None:
             room(pilot).prompt.put("")
             await send(pilot, "/summary")
             await until(pilot, lambda: is_shown(pilot))
-            await pilot.press("escape")
+            await pilot.press("end", "space", *"Yes.", "escape")
             await until(pilot, lambda: "/summary shows it again" in toasts(pilot))
             assert room(pilot).conversation.proposal is not None
+            await send(pilot, "/summary")
+            await until(pilot, lambda: is_shown(pilot))
+            assert pilot.app.screen.query_one(SummaryEditor).text == f"{SHORT} Yes."
+            await pilot.press("escape")
+            await until(pilot, lambda: not is_shown(pilot))
             await send(pilot, "/summary drop")
             await until(pilot, lambda: room(pilot).conversation.proposal is None)
 

@@ -190,12 +190,14 @@ async def test_delete_and_undo_a_chat(home: Path) -> None:
             await until(pilot, lambda: rows(pilot) == ["two"])
             assert [summary.chat.title for summary in on.store.run(ChatStore.trashed).result()] == ["one"]
             await sees(pilot, "▌ two")  # the open chat stays
+            await until(pilot, lambda: "in the trash. u or /undo brings it back." in toasts(pilot))
             await pilot.press("u")
             await until(pilot, lambda: rows(pilot) == ["two", "one"])
             await pilot.press("escape")
             await send(pilot, "/delete")
             await until(pilot, lambda: rows(pilot) == ["one"])
             assert room(pilot).conversation.messages == ()
+            await until(pilot, lambda: "in the trash. /undo brings it back." in toasts(pilot))  # u would be text
             await send(pilot, "/undo")
             await sees(pilot, "▌ two")
             await send(pilot, "/undo")

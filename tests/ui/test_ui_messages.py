@@ -3,16 +3,21 @@ settings."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+from concurrent.futures import Future
 from pathlib import Path
 
+import pytest
 from fake_backend import delta, finished, prompt_events, turn_events
 from modal_host import text
 from textual.pilot import Pilot
+from textual.widgets._toast import Toast
 from ui_fakes import Stage, chip, lines, room, sees, send, shown, stage, toasts, until
 
 from kvchat.backend.protocol import Event, Generate
 from kvchat.chats.store import ChatStore
+from kvchat.errors import KvchatError
 from kvchat.ui.browse_bar import BrowseBar
 
 ANSWERS = ("alpha", "beta", "gamma", "delta", "epsilon")
@@ -159,6 +164,49 @@ async def test_edit_sends_a_branch_and_escape_gives_the_draft_back(home: Path) -
             assert room(pilot).prompt.text == "second question!"
 
 
+async def test_the_draft_comes_back_when_the_edit_was_sent(home: Path) -> None:
+    with stage(home, Counter()) as on:
+        async with on.app().run_test(size=(120, 30)) as pilot:
+            await two_turns(pilot)
+            room(pilot).prompt.put("a draft")
+            await pilot.press("ctrl+o", "k", "e")
+            await until(pilot, lambda: "editing" in chip(pilot))
+            await pilot.press("!", "enter")
+            await until(pilot, lambda: texts(on) == ["first question", "alpha", "second question!", "gamma"])
+            assert room(pilot).prompt.text == "a draft"
+
+
+async def test_an_edit_that_another_takes_the_place_of_joins_the_draft(home: Path) -> None:
+    with stage(home, Counter()) as on:
+        async with on.app().run_test(size=(120, 30)) as pilot:
+            await two_turns(pilot)
+            room(pilot).prompt.put("a draft")
+            room(pilot).screen._sending.edit_last()  # type: ignore[attr-defined]
+            await pilot.press("!", "ctrl+o", "g", "e")
+            await until(pilot, lambda: room(pilot).prompt.text == "first question")
+            await pilot.press("escape")
+            assert room(pilot).prompt.text == "a draft\nsecond question!"
+
+
+async def test_an_edit_that_is_refused_goes_on(home: Path) -> None:
+    with stage(home) as on:
+        async with on.app().run_test(size=(120, 30)) as pilot:
+            await send(pilot, "first")
+            await until(pilot, lambda: len(on.engine.requests) == 1)
+            room(pilot).prompt.put("a draft")
+            room(pilot).screen._sending.edit_last()  # type: ignore[attr-defined]
+            await pilot.press("!", "enter")
+            await until(pilot, lambda: "An answer is being written" in toasts(pilot))
+            assert room(pilot).prompt.text == "first!"
+            assert "editing" in chip(pilot)
+            on.engine.say(*prompt_events(on.engine.requests[0]), finished(on.engine.requests[0]))
+            await until(pilot, lambda: not room(pilot).is_busy)
+            await pilot.press("enter")
+            await until(pilot, lambda: len(on.engine.requests) == 2)
+            assert [message.text for message in on.engine.requests[1].messages] == ["first!"]
+            assert room(pilot).prompt.text == "a draft"
+
+
 async def test_the_forecast_of_an_edit_is_that_of_the_branch(home: Path) -> None:
     """What is asked for is the beginning of the chat with the draft behind it, not the whole chat with it."""
     with stage(home, Counter()) as on:
@@ -184,6 +232,15 @@ async def test_the_line_above_the_prompt_keeps_the_way_out_on_narrow_screens(hom
             await until(pilot, lambda: chip(pilot).endswith(" · ⏎ sends it as a branch, esc cancels"))
 
 
+@pytest.mark.parametrize("size", [(80, 24), (60, 11)])
+async def test_a_toast_does_not_lie_over_what_is_written(home: Path, size: tuple[int, int]) -> None:
+    with stage(home) as on:
+        async with on.app().run_test(size=size, notifications=True) as pilot:
+            await pilot.press("ctrl+o")
+            await until(pilot, lambda: any(toast.region for toast in pilot.app.screen.query(Toast)))
+            assert not pilot.app.screen.query_one(Toast).region.overlaps(room(pilot).prompt.region)
+
+
 async def test_delete_and_undo(home: Path) -> None:
     with stage(home, Counter()) as on:
         async with on.app().run_test(size=(120, 30)) as pilot:
@@ -201,6 +258,7 @@ async def test_delete_and_undo(home: Path) -> None:
             await pilot.press("g", "d")
             await until(pilot, lambda: not room(pilot).conversation.messages)
             await until(pilot, lambda: room(pilot).prompt.has_focus)
+            await until(pilot, lambda: "follows it. /undo brings it back." in toasts(pilot))  # u would be text
             await send(pilot, "/undo")
             await sees(pilot, "beta")
 
@@ -253,6 +311,39 @@ async def test_what_waits_is_given_back_when_the_answer_was_stopped(home: Path) 
             await until(pilot, lambda: room(pilot).prompt.text == "second")
             await pilot.pause(0.1)
             assert len(on.engine.requests) == 1
+
+
+async def test_what_waits_is_given_back_when_what_is_before_it_could_not_be_saved(home: Path, monkeypatch) -> None:
+    with stage(home, Counter()) as on:
+        async with on.app().run_test(size=(120, 30)) as pilot:
+            await two_turns(pilot)
+            saving: Future[None] = Future()
+            with monkeypatch.context() as patched:
+                patched.setattr(on.store, "run", lambda *_, **__: saving)
+                await send(pilot, "third")
+                await until(pilot, lambda: room(pilot).is_busy)
+            await send(pilot, "fourth")
+            await until(pilot, lambda: chip(pilot).startswith("next: fourth"))
+            saving.set_exception(KvchatError("the disk is full", "make room"))
+            await until(pilot, lambda: room(pilot).prompt.text == "third\nfourth")
+            assert chip(pilot) == ""
+
+
+async def test_what_waited_and_came_back_during_an_edit_elsewhere_stays(home: Path, monkeypatch) -> None:
+    with stage(home) as on:
+        async with on.app().run_test(size=(120, 30)) as pilot:
+            edited: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            monkeypatch.setattr("kvchat.ui.writing.edit", lambda *_: edited)
+            await send(pilot, "first")
+            await until(pilot, lambda: len(on.engine.requests) == 1)
+            await send(pilot, "second")
+            room(pilot).prompt.put("a draft")
+            editing = asyncio.create_task(room(pilot).prompt.action_edit_elsewhere())
+            on.engine.say(*prompt_events(on.engine.requests[0]), finished(on.engine.requests[0], "context"))
+            await until(pilot, lambda: room(pilot).prompt.text == "second\na draft")
+            edited.set_result("a better draft")
+            await editing
+            assert room(pilot).prompt.text == "second\na better draft"
 
 
 async def test_system_prompt_and_sampling_of_a_chat(home: Path) -> None:

@@ -225,6 +225,10 @@ def feed(*reads: str) -> list[tuple[str, str]]:
         (["\x1b[200~a\x1b[31m\r", "b\x1b[201~c"], [("paste", "a\nb"), ("key", "c")]),
         (["x\x1b[200~one\x1b[201~\x1b[200~two\x1b[201~"], [("key", "x"), ("paste", "one"), ("paste", "two")]),
         (["\x1b[200~a\x1b[20", "1~b"], [("paste", "a"), ("key", "b")]),  # the end in two pieces
+        (["\x1b[20", "0~a\x1b[31m\r", "b\x1b[201~c"], [("paste", "a\nb"), ("key", "c")]),  # the beginning, too
+        ([*"x\x1b[200~a\rb\x1b[201~c"], [("key", "x"), ("paste", "a\nb"), ("key", "c")]),
+        (["\x1b[2", "4~", "\x1b", "[A"], [("key", "f12"), ("key", "up")]),
+        (["\x1b[2", "4~\x1b[200~abcdef\x1b[2", "01~"], [("key", "f12"), ("paste", "abcdef")]),
         (["\x1b[A"], [("key", "up")]),
     ],
 )
@@ -239,6 +243,24 @@ def test_a_paste_without_an_end_does_not_take_the_keyboard(monkeypatch: pytest.M
     monkeypatch.setattr("kvchat.ui.paste.LONGEST_WAIT", -1.0)
     assert [message.text for message in parser.tick() if isinstance(message, events.Paste)] == ["half"]
     assert [message.key for message in parser.feed("x") if isinstance(message, events.Key)] == ["x"]
+
+
+def test_a_paste_whose_beginning_came_in_two_pieces_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first piece alone would be the key Escape and letters when nothing follows it soon."""
+    parser = SafePasteParser()
+    assert list(parser.feed("\x1b[20")) == []
+    assert list(parser.feed("0~a")) == []
+    monkeypatch.setattr("textual._parser.get_time", lambda: 1e12)
+    assert list(parser.tick()) == []
+    assert [message.text for message in parser.feed("b\x1b[201~") if isinstance(message, events.Paste)] == ["ab"]
+
+
+def test_the_pieces_of_a_large_paste_are_joined_once() -> None:
+    """To join them with each read made a paste of 12 MB take twice as long."""
+    parser = SafePasteParser()
+    for read in ("\x1b[200~", "a", "b"):
+        assert list(parser.feed(read)) == []
+    assert parser._held == ["\x1b[200~", "a", "b"]
 
 
 # ------------------------------------------------------------------ graphemes

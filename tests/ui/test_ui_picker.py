@@ -140,7 +140,7 @@ async def test_enter_waits_for_the_header(models: list[ModelFile], monkeypatch: 
     gate = threading.Event()
 
     def slow(file: ModelFile) -> GgufHeader:
-        assert gate.wait(10)
+        assert gate.wait(60)
         return check(file)
 
     monkeypatch.setattr(model_facts, "check", slow)

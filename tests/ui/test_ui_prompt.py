@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from textual import events, on
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
@@ -73,6 +74,16 @@ async def test_recall_at_the_edges_keeps_the_draft() -> None:
         assert app.prompt.text == "draft"
 
 
+async def test_what_became_of_a_recalled_text_is_found_again() -> None:
+    app = Host()
+    async with app.run_test() as pilot:
+        app.prompt.remember(["first", "second"])
+        await pilot.press("up", "x", "up", "y", "down")
+        assert app.prompt.text == "secondx"
+        await pilot.press("up")
+        assert app.prompt.text == "firsty"
+
+
 async def test_what_was_sent_is_recalled_first() -> None:
     app = Host()
     async with app.run_test() as pilot:
@@ -115,6 +126,24 @@ async def test_pastes() -> None:
         assert app.sent == [("/one\ntwo", True)]
         await pilot.press("/", "x", "enter")
         assert app.sent[-1] == ("/x", False)
+
+
+@pytest.mark.parametrize("away", [("ctrl+u",), ("backspace", "backspace", "backspace", "backspace")])
+async def test_a_command_can_be_typed_after_a_pasted_slash_was_deleted(away: tuple[str, ...]) -> None:
+    app = Host()
+    async with app.run_test() as pilot:
+        await paste(pilot, app, "/tmp")
+        await pilot.press(*away, "/", "x", "enter")
+        assert app.sent == [("/x", False)]
+
+
+async def test_a_command_can_be_recalled_in_place_of_a_pasted_slash() -> None:
+    app = Host()
+    async with app.run_test() as pilot:
+        app.prompt.remember(["/temp 0.5"])
+        await paste(pilot, app, "/tmp")
+        await pilot.press("up", "enter")
+        assert app.sent == [("/temp 0.5", False)]
 
 
 async def test_every_key_has_an_id_and_none_is_taken_from_the_screen() -> None:

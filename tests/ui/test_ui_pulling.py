@@ -260,10 +260,11 @@ async def test_a_further_folder(home: Path, tmp_path: Path, model: bytes) -> Non
     with stage(home, at_start=False, found=NOTHING) as made:
         async with made.app().run_test(size=(90, 30)) as pilot:
             await until(pilot, lambda: isinstance(pilot.app.screen, FirstRun))
-            await pilot.press("ctrl+o")
-            await until(pilot, lambda: "A folder with models" in text(pilot.app))
-            await pilot.press(*"/nope", "enter")
-            await until(pilot, lambda: "There is no folder /nope" in toasts(pilot))
+            for typed, said in (("/nope", "There is no folder /nope"), ("''", "There is no folder ''")):
+                await pilot.press("ctrl+o")
+                await until(pilot, lambda: "A folder with models" in text(pilot.app))
+                await pilot.press(*typed, "enter")
+                await until(pilot, lambda said=said: said in toasts(pilot))
             await pilot.press("ctrl+o")
             await until(pilot, lambda: "A folder with models" in text(pilot.app))
             pilot.app.screen.query_one("#line").value = f"'{folder}'"  # type: ignore[attr-defined]

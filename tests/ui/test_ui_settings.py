@@ -289,7 +289,7 @@ async def test_keys_before_the_header_is_read_count(desk: Desk, monkeypatch: pyt
     gate = threading.Event()
 
     def slow(file: ModelFile) -> GgufHeader:
-        assert gate.wait(10)
+        assert gate.wait(60)
         return check(file)
 
     monkeypatch.setattr(model_facts, "check", slow)

@@ -29,6 +29,7 @@ from kvchat.ui.room import Room
 from kvchat.ui.sidebar import ChatList
 
 Script = Callable[[Generate], Sequence[Event]]
+TIMES = 6000  # that something is looked for, a hundredth of a second apart at least
 
 
 class FakeEngine(FakeBackend):
@@ -172,9 +173,9 @@ def toasts(pilot: Pilot[None]) -> str:
     return "\n".join(notification.message for notification in pilot.app._notifications)
 
 
-async def until(pilot: Pilot[None], condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
     """Let the app run until something holds."""
-    for _ in range(int(seconds / 0.01)):
+    for _ in range(TIMES):
         if condition():
             return
         await pilot.pause(0.01)
