@@ -237,10 +237,12 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
         return super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        owner = getattr(value, "__self__", None)
-        if not isinstance(owner, str) or getattr(value, "__name__", "") not in ("format", "format_map"):
+        owner, name = getattr(value, "__self__", None), getattr(value, "__name__", "")
+        if not isinstance(owner, str) or name not in ("format", "format_map"):
             return None
         text = owner
+        if name == "format_map":
+            return lambda mapping: _Formatter(self).vformat(text, (), mapping)
         return lambda *args, **kwargs: _Formatter(self).vformat(text, args, kwargs)
 
     def _print(self, value: Any) -> str:
@@ -298,8 +300,10 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
         specs = re.findall(r"%[^%a-zA-Z]*", re.sub(r"\([^)]*\)", "", text))
         if any("*" in spec for spec in specs):
             raise BudgetError("the template pads text by a computed width")
-        _check_widths(" ".join(specs))
-        check_size(len(text) + text.count("%") * self._budget.size(values))
+        written = " ".join(specs)
+        _check_widths(written)
+        padding = sum(map(int, re.findall(r"[0-9]+", written)))
+        check_size(len(text) + padding + text.count("%") * self._budget.size(values))
 
 
 def _check_widths(text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -75,6 +76,7 @@ def test_the_clock_is_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
         ("{{ [1, 2]|tojson(separators=(',', ':')) }}", "[1,2]"),
         ("{{ tools is defined }} {{ documents is defined }} {{ add_generation_prompt }}", "False False True"),
         ("{{ '%s-%d'|format('a', 3) }} {{ '{}{x}'.format(1, x=2) }} {{ 'a %s' % 'b' }}", "a-3 12 a b"),
+        ("{{ '{x}-{y}'.format_map({'x': 1, 'y': 'b'}) }}", "1-b"),
         (
             "{{ ['a', 'b']|join('-') }} {{ '-'.join(['a', 'b']) }} {{ [{'n': 1}, {'n': 2}]|join('+', attribute='n') }}",
             "a-b a-b 1+2",
@@ -211,6 +213,18 @@ def test_hostile_templates_end(kind: str, monkeypatch: pytest.MonkeyPatch) -> No
         load(HOSTILE[kind] + PRINT)
     assert caught.value.hint
     assert time.thread_time() - began < 5  # CPU time, and a bound far from what it takes
+
+
+@pytest.mark.parametrize("pads", ["{{ ('%(a)4096d' * 8192) % {'a': 1} }}", "{{ ('%(a)4096d' * 8192)|format(a=1) }}"])
+def test_padding_that_adds_up_is_refused_before_it_is_made(pads: str) -> None:
+    """Each is as wide as is allowed; together they would be 32 MiB."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(KvchatError, match="takes too much"):
+            load(pads + PRINT)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_is_turned_hostile_by_a_message_ends(monkeypatch: pytest.MonkeyPatch) -> None:
