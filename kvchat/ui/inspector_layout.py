@@ -90,15 +90,16 @@ def widths(width: int, count: int) -> list[int]:
 
 
 def box(title: str, below: str, lines: Sequence[Content], width: int, height: int) -> list[Content]:
-    """A frame with words in its upper and lower edge around lines that are cut to its inside."""
-    inner = max(0, width - 4)
-    shown = [*lines[: height - FRAME], *[Content("")] * (height - FRAME - len(lines))]
+    """A frame with words in its upper and lower edge around lines that are cut to its inside; what `height` has no room
+    for is left out from below."""
+    inner, room = max(0, width - 4), max(0, height - FRAME)
+    shown = [*lines[:room], *[Content("")] * (room - len(lines))]
     side = Content.styled("│", "$edge")
     middle = [
         Content.assemble(side, " ", line.truncate(inner, pad=True) if inner else Content(""), " ", side)
         for line in shown
     ]
-    return [_edge("╭╮", title, "$foreground", width), *middle, _edge("╰╯", below, "$meta", width)]
+    return [_edge("╭╮", title, "$foreground", width), *middle, _edge("╰╯", below, "$meta", width)][:height]
 
 
 def beside(boxes: Sequence[Sequence[Content]]) -> list[Content]:
