@@ -14,6 +14,7 @@ import tiny
 from fake_backend import delta, segments
 from modal_host import settled, text
 from rich.cells import cell_len
+from textual.content import Content
 from textual.pilot import Pilot
 from ui_fakes import Stage, room, send, stage, toasts, until
 
@@ -23,6 +24,7 @@ from kvchat.config import Settings
 from kvchat.library.find import ModelFile
 from kvchat.ui import inspector
 from kvchat.ui.inspector import Inspector
+from kvchat.ui.inspector_layout import box
 from kvchat.ui.launch import Survey
 from kvchat.ui.settings_screen import SettingsScreen
 
@@ -344,6 +346,13 @@ async def test_no_size_breaks_it(home: Path, size: tuple[int, int]) -> None:
                 await pilot.press("tab", "right", "down")
             await pilot.resize_terminal(81, 25)
             await settled(pilot, lambda: "KV inspector" in text(pilot.app))
+
+
+@pytest.mark.parametrize("height", [1, 2, 3, 8])
+@pytest.mark.parametrize("count", [0, 1, 9])
+def test_a_box_is_as_high_as_it_is_told(count: int, height: int) -> None:
+    """Else it could not stand beside another one."""
+    assert len(box("title", "below", [Content("x")] * count, 20, height)) == height
 
 
 async def test_without_a_model(home: Path) -> None:
