@@ -62,7 +62,7 @@ def broken(self):
     raise RuntimeError(words[0])
 ChatScreen.action_end = broken
 from kvchat.cli import main
-sys.exit(main(["-m", "SmolLM2", "-n", "4"]))
+sys.exit(main(["-m", "SmolLM2", "-n", "4", "--temp", "0"]))
 """
 
 

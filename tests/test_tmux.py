@@ -103,7 +103,7 @@ def test_ask_stop_quit_restart_resume(terminal: Terminal) -> None:
     terminal.keys("C-q")
     terminal.until_text("ended with 0")
 
-    terminal.open("-c", "-n", "8")
+    terminal.open("-c", "-n", "8", "--temp", "0")
     screen = terminal.until(is_ready)
     assert "Tell me a very long story about a whale." in screen
     terminal.keys("What was it about?", "Enter")
@@ -116,7 +116,7 @@ def test_ask_stop_quit_restart_resume(terminal: Terminal) -> None:
 def test_stop_while_the_prompt_is_read_keeps_what_was_read(terminal: Terminal, tmp_path: Path) -> None:
     text = tmp_path / "long.txt"
     text.write_text(" ".join(f"Item {i} is a thing of its own." for i in range(110)))
-    terminal.open("-n", "8")
+    terminal.open("-n", "8", "--temp", "0")
     terminal.until(is_ready)
     terminal.run("load-buffer", str(text))
     terminal.run("paste-buffer", "-p")

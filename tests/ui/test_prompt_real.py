@@ -46,7 +46,7 @@ def tokens(model: Path, text: str) -> int:
 def test_chips_have_the_tokens_that_llama_cpp_counts_and_survive_a_kill(
     terminal: Terminal, home: Path, smollm2: Path
 ) -> None:
-    terminal.open("-n", "8")
+    terminal.open("-n", "8", "--temp", "0")
     terminal.until(is_ready)
     terminal.run("set-buffer", TEXT, ";", "paste-buffer", "-p")
     screen = terminal.until(lambda screen: re.search(r"40 lines · [\d,]+ tokens\]", screen) is not None)
@@ -59,7 +59,7 @@ def test_chips_have_the_tokens_that_llama_cpp_counts_and_survive_a_kill(
     app = int(Path(f"/proc/{terminal.engine()}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(app, signal.SIGKILL)
     terminal.until_text("ended with 137")
-    terminal.open("-n", "8")
+    terminal.open("-n", "8", "--temp", "0")
     terminal.until_text("and more")
     terminal.keys("Home")
     screen = terminal.until_text("Line 39 of a text")

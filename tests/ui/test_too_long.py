@@ -74,7 +74,7 @@ def terminal(home: Path, smollm2: Path) -> Iterator[Terminal]:
 def test_the_real_model_in_a_small_context(terminal: Terminal, home: Path) -> None:
     """The frame shows the message, how much it is too long in a line below, and the ways out; after /context and
     /retry, the answer. Opened again, the chat still has both versions of it."""
-    terminal.open("--ctx-size", "512", "-n", "8")
+    terminal.open("--ctx-size", "512", "-n", "8", "--temp", "0")
     terminal.until(is_ready)
     (home / "long.txt").write_text(" ".join(f"Item {number} is red." for number in range(110)))
     terminal.run("load-buffer", str(home / "long.txt"))
@@ -89,6 +89,6 @@ def test_the_real_model_in_a_small_context(terminal: Terminal, home: Path) -> No
     terminal.keys("/context 1024", "Enter")
     terminal.until(lambda screen: "/1k" in screen and is_ready(screen))
     terminal.keys("/retry", "Enter")
-    terminal.until(lambda screen: "8 tokens" in screen and "‹2/2›" in screen)
+    terminal.until(lambda screen: re.search(r"\d tokens ·", screen) is not None and "‹2/2›" in screen)
     terminal.keys("C-q")
     terminal.until_text("ended with 0")

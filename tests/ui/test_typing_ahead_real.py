@@ -31,7 +31,7 @@ def number(text: str) -> int:
 
 
 def test_what_is_written_is_read_before_it_is_sent(terminal: Terminal) -> None:
-    terminal.open("-n", "8")
+    terminal.open("-n", "8", "--temp", "0")
     terminal.until(is_ready)
     terminal.keys("-l", QUESTION)
     screen = terminal.until(lambda screen: re.search(r"[\d,]+ read ahead", screen) is not None)
@@ -49,7 +49,7 @@ def test_what_is_written_is_read_before_it_is_sent(terminal: Terminal) -> None:
 
 
 def test_off_it_is_read_when_it_is_sent(terminal: Terminal) -> None:
-    terminal.open("-n", "8", "--no-read-ahead")
+    terminal.open("-n", "8", "--temp", "0", "--no-read-ahead")
     terminal.until(is_ready)
     terminal.keys("-l", QUESTION)
     terminal.until(lambda screen: re.search(r"computes \d+", screen) is not None)
