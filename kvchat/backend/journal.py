@@ -184,7 +184,7 @@ def _unusual(config: EngineConfig) -> Iterator[str]:
 
 
 def _death_key(config: EngineConfig) -> str:
-    """The same with the sizes that were asked for: a death with one context is no reason to refuse another."""
+    """Names a configuration with the sizes that were asked for: a death with one context condemns no other."""
     sizes = [str(each) for each in (config.context, config.parallel) if each]
     return "-".join((configuration_key(config), *sizes))
 

@@ -335,7 +335,7 @@ async def test_the_report_is_a_private_file_and_its_place_is_said(home: Path) ->
     assert "\x1b" not in report
 
 
-@pytest.mark.parametrize("size", [(200, 60), (120, 36), (100, 12), (40, 12), (20, 6), (8, 3), (120, 3)])
+@pytest.mark.parametrize("size", [(200, 60), (120, 36), (100, 12), (40, 12), (20, 6), (8, 3)])
 async def test_no_size_breaks_it(home: Path, size: tuple[int, int]) -> None:
     with staged(home) as on:
         async with on.app().run_test(size=size) as pilot:
